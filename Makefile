@@ -1,0 +1,71 @@
+# On a fresh Debian 12 with git and make, `make train` and `make test` do everything, from installing
+# the packages on. CMake does the building; this file only saves typing.
+#
+#   LOCKSTEP_TORCH=/folder   use this libtorch 2.11.0 instead of fetching one
+#   JOBS=4                   compilers at once (default: the cores, as far as memory reaches)
+#   ARGS='-L unit'           further arguments of ctest (make test) or of the trainer (make train)
+
+JOBS ?= $(shell tools/jobs.sh)
+BIN := build/release/bin
+SOURCES = $(shell find include src apps tests examples -name '*.h' -o -name '*.cpp' 2>/dev/null)
+CLANG_FORMAT ?= clang-format-14
+LINT ?= /(src|apps|tests|examples)/
+
+.PHONY: help setup build train test core format lint clean FORCE
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do \
+	  printf '  make %-8s %s\n' "$$name" "$$what"; done
+
+setup: ## install what is missing: Debian packages, libtorch in .deps/, what the tests need
+	@tools/setup.sh --tests
+
+build: build/release/build.ninja ## build everything (preset release)
+	@cmake --build --preset release -j $(JOBS)
+
+train: build/release/build.ninja ## train the built-in example on two emulated nodes of four ranks
+	@cmake --build --preset release -j $(JOBS) --target lockstep lockstep-torch
+	$(BIN)/lockstep run --local-nodes 2 --nproc-per-node 4 -- $(BIN)/lockstep train recipes/cats.toml $(ARGS)
+
+# One test at a time: each starts more ranks than there are cores.
+test: setup build ## build everything and run every test
+	ctest --preset release -j 1 --output-on-failure $(ARGS)
+
+core: build/core/build.ninja ## build and test only the areas that need no libtorch
+	@cmake --build --preset core -j $(JOBS)
+	ctest --preset core -j 1 --output-on-failure $(ARGS)
+
+format: ## rewrite the sources in the format of .clang-format
+	@$(call need,$(CLANG_FORMAT),clang-format-14)
+	$(CLANG_FORMAT) -i $(SOURCES)
+
+lint: build/lint/compile_commands.json ## check format, tree and bugs (LINT=regex: which files clang-tidy reads)
+	@$(call need,$(CLANG_FORMAT),clang-format-14)
+	@$(call need,run-clang-tidy,clang-tidy)
+	$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
+	tools/check_tree.py --targets build/lint/targets.txt
+	run-clang-tidy -quiet -j $(JOBS) -p build/lint '$(LINT)'
+
+clean: ## remove what was built (libtorch in .deps/ stays)
+	rm -rf build
+
+# $(call need,program,package)
+need = command -v $(1) >/dev/null || { echo "make: $(1) is not here: apt-get install $(2)" >&2; exit 1; }
+
+# Set-up is cheap when nothing is missing, so it runs each time; it touches .setup/torch only when
+# another libtorch is to be used, and only then is the build configured anew.
+.setup/torch: FORCE
+	@tools/setup.sh
+
+build/release/build.ninja: .setup/torch CMakePresets.json
+	cmake --preset release -DLOCKSTEP_TORCH="$$(cat .setup/torch)"
+
+build/core/build.ninja: CMakePresets.json
+	@tools/setup.sh --no-torch
+	cmake --preset core
+
+# The preset dev without precompiled headers: those are g++'s, and clang-tidy cannot read them.
+build/lint/compile_commands.json: .setup/torch CMakePresets.json FORCE
+	@cmake --preset dev -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+	  -DLOCKSTEP_TORCH="$$(cat .setup/torch)" >/dev/null

@@ -1,0 +1,229 @@
+#include "base/config.h"
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+#include <type_traits>
+
+#include <toml++/toml.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/unique_fd.h"
+
+namespace lockstep {
+namespace {
+
+using Leaf = std::variant<bool, int64_t, double, std::string>;
+
+std::string type_name(const Leaf& value) {
+  static const char* const kNames[] = {"true or false", "a whole number", "a number", "a text"};
+  return kNames[value.index()];
+}
+
+std::string to_toml(const Leaf& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          std::ostringstream text;
+          text << toml::value<std::string>(v);
+          return text.str();
+        } else if constexpr (std::is_same_v<T, double>) {
+          // 3.0, not 3: what is read back must be a real again
+          const std::string text = fmt::format("{}", v);
+          return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+        } else {
+          return fmt::format("{}", v);
+        }
+      },
+      value);
+}
+
+toml::table parse(const std::string& text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw UsageError("{}:{}: {}", name, error.source().begin.line,
+                     std::string(error.description()));
+  }
+}
+
+Leaf leaf_of(const toml::node& node, const std::string& where, const std::string& key) {
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return static_cast<int64_t>(v->get());
+  if (const auto* v = node.as_floating_point()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
+  throw UsageError("{}: {} is a list or a date; only texts, numbers, true and false are used here",
+                   where, key);
+}
+
+}  // namespace
+
+std::string nearest(const std::string& name, const std::vector<std::string>& names) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const auto& candidate : names) {
+    // Levenshtein's distance, one row at a time.
+    std::vector<size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= name.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        const size_t substitute = diagonal + (name[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+Config Config::from_file(const std::string& path) {
+  try {
+    return from_text(read_file(path), path);
+  } catch (const IoError& error) {
+    throw UsageError("recipe: {}", error.what());
+  }
+}
+
+Config Config::from_text(const std::string& text, const std::string& name) {
+  Config config;
+  const toml::table table = parse(text, name);
+  const auto walk = [&](const auto& self, const toml::table& section,
+                        const std::string& prefix) -> void {
+    for (const auto& [key, node] : section) {
+      const std::string full = prefix + std::string(key.str());
+      if (const auto* inner = node.as_table()) {
+        self(self, *inner, full + ".");
+        continue;
+      }
+      const std::string where = fmt::format("{}:{}", name, node.source().begin.line);
+      config.entries_[full] = {leaf_of(node, where, full), where};
+    }
+  };
+  walk(walk, table, "");
+  return config;
+}
+
+void Config::set(const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw UsageError("--set {}: write section.key=value, for example --set train.lr=0.01",
+                     assignment);
+  }
+  const std::string key = assignment.substr(0, equals);
+  const std::string text = assignment.substr(equals + 1);
+  Value value = text;  // a bare word is a string
+  try {
+    const toml::table table = toml::parse("value = " + text);
+    value = leaf_of(*table.get("value"), "--set", key);
+  } catch (const toml::parse_error&) {
+    value = text;
+  }
+  entries_[key] = {value, "--set"};
+}
+
+template <typename T>
+const Config::Entry* Config::take(const std::string& key, T& value) {
+  const auto found = entries_.find(key);
+  const Entry* entry = found == entries_.end() ? nullptr : &found->second;
+  if (entry != nullptr) {
+    const T* same = std::get_if<T>(&entry->value);
+    const auto* whole = std::get_if<int64_t>(&entry->value);
+    if (same != nullptr) {
+      value = *same;
+    } else if (std::is_same_v<T, double> && whole != nullptr) {
+      if constexpr (std::is_same_v<T, double>) {
+        value = static_cast<double>(*whole);
+      }
+    } else {
+      throw UsageError("{}: {} must be {}, not {}", entry->origin, key, type_name(Value(T{})),
+                       to_toml(entry->value));
+    }
+  }
+  effective_[key] = value;
+  return entry;
+}
+
+namespace {
+
+template <typename T>
+void check_range(const std::string& origin, const std::string& key, T value, Config::Range range) {
+  const auto real = static_cast<double>(value);
+  if (!(real >= range.min && real <= range.max)) {  // also refuses NaN
+    throw UsageError("{}: {} = {} is not in [{}, {}]", origin, key, value, range.min, range.max);
+  }
+}
+
+}  // namespace
+
+void Config::read(const std::string& key, bool& value) {
+  take(key, value);
+}
+
+void Config::read(const std::string& key, int64_t& value, Range range) {
+  const Entry* entry = take(key, value);
+  check_range(entry == nullptr ? "default" : entry->origin, key, value, range);
+}
+
+void Config::read(const std::string& key, double& value, Range range) {
+  const Entry* entry = take(key, value);
+  check_range(entry == nullptr ? "default" : entry->origin, key, value, range);
+}
+
+void Config::read(const std::string& key, std::string& value,
+                  const std::vector<std::string>& choices) {
+  const Entry* entry = take(key, value);
+  if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) {
+    return;
+  }
+  throw UsageError("{}: {} = \"{}\" is not one of: {}",
+                   entry == nullptr ? "default" : entry->origin, key, value,
+                   fmt::join(choices, ", "));
+}
+
+void Config::finish() const {
+  std::vector<std::string> known;
+  for (const auto& [key, value] : effective_) {
+    known.push_back(key);
+  }
+  for (const auto& [key, entry] : entries_) {
+    if (effective_.count(key) == 0) {
+      const std::string near = nearest(key, known);
+      throw UsageError("{}: there is no setting {}{}", entry.origin, key,
+                       near.empty() ? "; known: " + fmt::format("{}", fmt::join(known, ", "))
+                                    : "; did you mean " + near + "?");
+    }
+  }
+}
+
+std::string Config::effective() const {
+  std::string text;
+  std::string section;
+  // Keys without a section first: in TOML nothing can follow a section and be outside it.
+  for (const auto& [key, value] : effective_) {
+    if (key.find('.') == std::string::npos) {
+      text += fmt::format("{} = {}\n", key, to_toml(value));
+    }
+  }
+  for (const auto& [key, value] : effective_) {
+    const size_t dot = key.rfind('.');
+    if (dot == std::string::npos) {
+      continue;
+    }
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      text += fmt::format("\n[{}]\n", section);
+    }
+    text += fmt::format("{} = {}\n", key.substr(dot + 1), to_toml(value));
+  }
+  return text;
+}
+
+}  // namespace lockstep

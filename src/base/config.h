@@ -1,0 +1,76 @@
+#pragma once
+
+// Configuration: defaults in code, then a TOML file, then `--set section.key=value`.
+//
+//   struct CatsConfig { int64_t epochs = 12; double lr = 0.01; };   // the one truth
+//   Config config = Config::from_file("recipes/cats.toml");
+//   config.set("train.lr=0.02");
+//   CatsConfig cats;
+//   config.read("train.epochs", cats.epochs, {.min = 1});
+//   config.read("train.lr", cats.lr);
+//   config.finish();             // UsageError for a key that nobody read, with the nearest that
+//   exists
+//
+// The value that each read() left is kept, so that effective() can print what the run really used.
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+// Whole numbers and reals outside are refused.
+struct ConfigRange {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+};
+
+class Config {
+ public:
+  using Range = ConfigRange;
+
+  // Nothing set: every read keeps its default.
+  Config() = default;
+
+  // Throw UsageError with file, line and reason.
+  static Config from_file(const std::string& path);
+  static Config from_text(const std::string& toml, const std::string& name = "<text>");
+
+  // "section.key=value", the value in TOML (a bare word is a string). Overrides the file.
+  void set(const std::string& assignment);
+
+  // Replaces `value` if the key is set. Throws UsageError on a wrong type or range; a whole number
+  // is accepted where a real is wanted.
+  void read(const std::string& key, bool& value);
+  void read(const std::string& key, int64_t& value, Range range = {});
+  void read(const std::string& key, double& value, Range range = {});
+  void read(const std::string& key, std::string& value,
+            const std::vector<std::string>& choices = {});
+
+  // Throws UsageError if a key was set that nobody read.
+  void finish() const;
+
+  // What every read() left, as TOML, in the order of the keys: read back, it gives the same run.
+  std::string effective() const;
+
+ private:
+  using Value = std::variant<bool, int64_t, double, std::string>;
+  struct Entry {
+    Value value;
+    std::string origin;  // "recipes/cats.toml:4" or "--set": for messages
+  };
+
+  template <typename T>
+  const Entry* take(const std::string& key, T& value);
+
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, Value> effective_;
+};
+
+// The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.
+std::string nearest(const std::string& name, const std::vector<std::string>& names);
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#pragma once
+
+// The per-job secret and the proof that a peer knows it, without sending it.
+//
+// Both sides send a random nonce; each then sends HMAC-SHA256(secret, side | job id | both nonces).
+// A recorded handshake is useless later (the nonce differs), another job's is refused (the job id
+// and the secret differ), and a reflected one fails (the side is part of what is signed).
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+using Nonce = std::array<uint8_t, 32>;
+using Proof = std::array<uint8_t, 32>;
+
+Nonce random_nonce();
+
+// 32 random bytes in hexadecimal: a new job's secret.
+std::string make_secret();
+
+// Short and unique: a job's name when the user gives none.
+std::string make_job_id();
+
+// `side` is "client" or "server".
+Proof make_proof(std::string_view secret, std::string_view side, std::string_view job_id,
+                 const Nonce& client, const Nonce& server);
+
+// Compares in constant time.
+bool same_proof(const Proof& a, const Proof& b);
+
+}  // namespace lockstep

@@ -1,0 +1,269 @@
+#include "base/store_client.h"
+
+#include <cerrno>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+namespace lockstep {
+namespace {
+
+using store::Kind;
+using store::Message;
+using store::Reader;
+using store::Writer;
+
+constexpr size_t kMaxReplyBytes = 1u << 30;
+
+// Receives until a whole message is there.
+Message receive_message(Socket& socket, std::string& unread, size_t max_bytes, Deadline deadline) {
+  Message message;
+  while (!store::decode(unread, max_bytes, message)) {
+    char byte;
+    socket.receive(&byte, 1, deadline);  // blocks; the rest is taken in one piece below
+    unread.push_back(byte);
+    char buffer[65536];
+    const ssize_t n = ::recv(socket.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n > 0) {
+      unread.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  return message;
+}
+
+std::string key_body(const std::string& key) {
+  if (key.size() > store::kMaxKeyBytes) {
+    throw UsageError("store: a key of {} bytes, at most {} are allowed", key.size(),
+                     store::kMaxKeyBytes);
+  }
+  return Writer().text(key).take();
+}
+
+}  // namespace
+
+StoreClient::StoreClient(StoreClientOptions options, Deadline deadline)
+    : options_(std::move(options)), socket_(Socket::connect(options_.server, deadline)) {
+  socket_.watch_liveness();
+  greet(deadline);
+  reader_ = std::thread([this] { read_loop(); });
+}
+
+StoreClient::~StoreClient() {
+  socket_.shutdown();
+  if (reader_.joinable()) {
+    reader_.join();
+  }
+}
+
+void StoreClient::greet(Deadline deadline) {
+  const Nonce client_nonce = random_nonce();
+  Writer hello;
+  hello.u32(store::kMagic).u16(store::kVersion).bytes(client_nonce.data(), client_nonce.size());
+  hello.text(options_.job_id);
+  send({Kind::Hello, 0, hello.take()}, deadline);
+
+  const auto refused = [&](const Message& message) {
+    return UsageError("store: {} refused this process: {}", options_.server.text(),
+                      Reader(message.body).text());
+  };
+  Message message = receive_message(socket_, unread_, store::kMaxGreetingBytes, deadline);
+  if (message.kind == Kind::Refused) {
+    throw refused(message);
+  }
+  Nonce server_nonce{};
+  Proof server_proof{};
+  Reader in(message.body);
+  in.bytes(server_nonce.data(), server_nonce.size());
+  in.bytes(server_proof.data(), server_proof.size());
+  const auto prove = [&](std::string_view side) {
+    return make_proof(options_.secret, side, options_.job_id, client_nonce, server_nonce);
+  };
+  if (message.kind != Kind::Challenge || !same_proof(server_proof, prove("server"))) {
+    throw UsageError(
+        "store: what listens on {} does not know this job's secret; is another job there, or does "
+        "LOCKSTEP_JOB_SECRET differ between ranks?",
+        options_.server.text());
+  }
+  const Proof proof = prove("client");
+  send({Kind::Answer, 0, Writer().bytes(proof.data(), proof.size()).take()}, deadline);
+  message = receive_message(socket_, unread_, store::kMaxGreetingBytes, deadline);
+  if (message.kind == Kind::Refused) {
+    throw refused(message);
+  }
+  if (message.kind != Kind::Welcome) {
+    throw FormatError("store: {} answered the greeting with kind {}", options_.server.text(),
+                      static_cast<int>(message.kind));
+  }
+}
+
+void StoreClient::send(const Message& message, Deadline deadline) {
+  const std::string frame = store::encode(message);
+  const std::lock_guard lock(send_mutex_);
+  socket_.send(frame.data(), frame.size(), deadline);
+}
+
+Message StoreClient::request(Kind kind, std::string body, Deadline deadline) {
+  uint64_t id = 0;
+  std::future<Message> reply;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) {
+      throw PeerLostError("store: {}", failure_);
+    }
+    id = next_id_++;
+    reply = pending_[id].get_future();
+  }
+  const auto forget = [&] {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(id);
+  };
+  try {
+    send({kind, id, std::move(body)}, deadline);
+  } catch (const IoError& error) {
+    forget();
+    throw PeerLostError("store: {}: {}", options_.server.text(), error.what());
+  }
+  // The clock's end is not a time that wait_until can take: its arithmetic overflows.
+  const bool in_time = deadline.is_never()
+                           ? (reply.wait(), true)
+                           : reply.wait_until(deadline.when()) == std::future_status::ready;
+  if (!in_time) {
+    forget();
+    send({Kind::Cancel, 0, Writer().i64(static_cast<int64_t>(id)).take()},
+         Deadline::after(std::chrono::seconds(1)));
+    throw TimeoutError("store: {} did not answer before the deadline", options_.server.text());
+  }
+  Message message = reply.get();
+  if (message.kind == Kind::Error) {
+    throw UsageError("store: {}", Reader(message.body).text());
+  }
+  return message;
+}
+
+void StoreClient::set(const std::string& key, const std::string& value, Deadline deadline) {
+  request(Kind::Set, key_body(key) + Writer().text(value).take(), deadline);
+}
+
+void StoreClient::append(const std::string& key, const std::string& value, Deadline deadline) {
+  request(Kind::Append, key_body(key) + Writer().text(value).take(), deadline);
+}
+
+std::string StoreClient::get(const std::string& key, Deadline deadline) {
+  try {
+    return Reader(request(Kind::Get, key_body(key), deadline).body).text();
+  } catch (const TimeoutError&) {
+    throw TimeoutError(
+        "store: nobody set {} before the deadline: a rank is late or was never started", key);
+  }
+}
+
+std::optional<std::string> StoreClient::try_get(const std::string& key, Deadline deadline) {
+  const Message reply = request(Kind::TryGet, key_body(key), deadline);
+  if (reply.kind == Kind::None) {
+    return std::nullopt;
+  }
+  return Reader(reply.body).text();
+}
+
+int64_t StoreClient::add(const std::string& key, int64_t delta, Deadline deadline) {
+  return Reader(request(Kind::Add, key_body(key) + Writer().i64(delta).take(), deadline).body)
+      .i64();
+}
+
+std::string StoreClient::compare_set(const std::string& key, const std::string& expected,
+                                     const std::string& desired, Deadline deadline) {
+  std::string body = key_body(key) + Writer().text(expected).text(desired).take();
+  return Reader(request(Kind::CompareSet, std::move(body), deadline).body).text();
+}
+
+bool StoreClient::erase(const std::string& key, Deadline deadline) {
+  return Reader(request(Kind::Erase, key_body(key), deadline).body).i64() != 0;
+}
+
+int64_t StoreClient::erase_prefix(const std::string& prefix, Deadline deadline) {
+  return Reader(request(Kind::ErasePrefix, key_body(prefix), deadline).body).i64();
+}
+
+int64_t StoreClient::num_keys(Deadline deadline) {
+  return Reader(request(Kind::Count, {}, deadline).body).i64();
+}
+
+void StoreClient::join(const std::string& group, int rank, const std::string& who,
+                       MemberEvents events, Deadline deadline) {
+  {
+    const std::lock_guard lock(events_mutex_);
+    members_[group] = std::move(events);
+  }
+  try {
+    request(Kind::Join, key_body(group) + Writer().i64(rank).text(who).take(), deadline);
+  } catch (...) {
+    const std::lock_guard lock(events_mutex_);
+    members_.erase(group);
+    throw;
+  }
+}
+
+void StoreClient::leave(const std::string& group, int rank, Deadline deadline) {
+  {
+    const std::lock_guard lock(events_mutex_);
+    members_.erase(group);
+  }
+  request(Kind::Leave, key_body(group) + Writer().i64(rank).take(), deadline);
+}
+
+void StoreClient::send_note(const std::string& group, int from, int to, const std::string& text) {
+  send({Kind::Note, 0, key_body(group) + Writer().i64(from).i64(to).text(text).take()},
+       Deadline::after(std::chrono::seconds(5)));
+}
+
+void StoreClient::read_loop() {
+  try {
+    for (;;) {
+      dispatch(receive_message(socket_, unread_, kMaxReplyBytes, Deadline::never()));
+    }
+  } catch (const Error& error) {
+    fail(fmt::format("the connection to {} is over: {}", options_.server.text(), error.what()));
+  }
+}
+
+void StoreClient::dispatch(const Message& message) {
+  if (message.kind != Kind::Lost && message.kind != Kind::Noted) {
+    const std::lock_guard lock(mutex_);
+    const auto waiting = pending_.find(message.id);
+    if (waiting != pending_.end()) {  // else: the caller has given up
+      waiting->second.set_value(message);
+      pending_.erase(waiting);
+    }
+    return;
+  }
+  Reader in(message.body);
+  const std::string group = in.text();
+  const auto rank = static_cast<int>(in.i64());
+  const std::string text = in.text();
+  const std::lock_guard lock(events_mutex_);
+  const auto member = members_.find(group);
+  if (member == members_.end()) {
+    return;
+  }
+  (message.kind == Kind::Lost ? member->second.lost : member->second.noted)(rank, text);
+}
+
+void StoreClient::fail(const std::string& why) {
+  std::map<uint64_t, std::promise<Message>> abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = why;
+    abandoned.swap(pending_);
+  }
+  for (auto& [id, promise] : abandoned) {
+    promise.set_exception(std::make_exception_ptr(PeerLostError("store: {}", why)));
+  }
+  const std::lock_guard lock(events_mutex_);
+  for (const auto& [group, events] : members_) {
+    events.disconnected(why);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "base/config.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const char* const kRecipe = R"(
+recipe = "cats"
+[train]
+lr = 0.05
+epochs = 12
+shuffle = true
+)";
+
+struct Settings {
+  std::string recipe = "none";
+  double lr = 1.0;
+  int64_t epochs = 1;
+  int64_t batch_size = 32;
+  bool shuffle = false;
+};
+
+void read(Config& config, Settings& settings) {
+  config.read("recipe", settings.recipe, {"cats", "none"});
+  config.read("train.lr", settings.lr, {.min = 0});
+  config.read("train.epochs", settings.epochs, {.min = 1, .max = 100});
+  config.read("train.batch_size", settings.batch_size);
+  config.read("train.shuffle", settings.shuffle);
+  config.finish();
+}
+
+void expect_usage_error(const std::function<void()>& body, const std::string& part) {
+  try {
+    body();
+    FAIL() << "nothing was thrown, expected: " << part;
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+}
+
+TEST(Config, FileOverridesDefaultsAndSetOverridesTheFile) {
+  Config config = Config::from_text(kRecipe);
+  config.set("train.lr=0.5");
+  Settings settings;
+  read(config, settings);
+  EXPECT_EQ(settings.recipe, "cats");
+  EXPECT_EQ(settings.lr, 0.5);
+  EXPECT_EQ(settings.epochs, 12);
+  EXPECT_EQ(settings.batch_size, 32) << "the default stays";
+  EXPECT_TRUE(settings.shuffle);
+}
+
+TEST(Config, WhatWasUsedReadsBackToTheSame) {
+  Config config = Config::from_text(kRecipe);
+  config.set("train.lr=2");  // a whole number for a real
+  Settings settings;
+  read(config, settings);
+  const std::string text = config.effective();
+  Config again = Config::from_text(text);
+  Settings same;
+  read(again, same);
+  EXPECT_EQ(again.effective(), text);
+  EXPECT_EQ(same.lr, 2.0);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("[train]"), HasSubstr("batch_size = 32"), HasSubstr("lr = 2.0")));
+}
+
+TEST(Config, AnUnknownKeyNamesItsLineAndTheNearest) {
+  Settings settings;
+  Config config = Config::from_text("[train]\nepoch = 3\n", "r.toml");
+  expect_usage_error([&] { read(config, settings); },
+                     "r.toml:2: there is no setting train.epoch; did you mean");
+  Config far = Config::from_text("zzzzzzzz = 3\n");
+  expect_usage_error([&] { read(far, settings); }, "known: ");
+}
+
+TEST(Config, AWrongTypeRangeOrChoiceIsNamed) {
+  for (const auto& [text, part] : std::map<std::string, std::string>{
+           {"[train]\nepochs = \"x\"", "train.epochs must be a whole number"},
+           {"[train]\nepochs = 1.5", "train.epochs must be a whole number"},
+           {"[train]\nepochs = 101", "101 is not in [1, 100]"},
+           {"[train]\nlr = -1", "-1 is not in [0, inf]"},
+           {"[train]\nlr = nan", "is not in"},
+           {"[train]\nshuffle = 1", "train.shuffle must be true or false"},
+           {"recipe = 3", "recipe must be a text"},
+           {"recipe = \"dogs\"", "\"dogs\" is not one of: cats, none"}}) {
+    Config config = Config::from_text(text);
+    Settings settings;
+    expect_usage_error([&] { read(config, settings); }, part);
+  }
+}
+
+TEST(Config, BadTomlAndMissingFilesAreNamed) {
+  expect_usage_error([] { Config::from_text("a = = 3", "r.toml"); }, "r.toml:1");
+  expect_usage_error([] { Config::from_text("a = [1, 2]", "r.toml"); }, "a is a list");
+  expect_usage_error([] { Config::from_file("/no/such.toml"); }, "/no/such.toml");
+}
+
+TEST(Config, SetTakesTomlOrABareWord) {
+  Config config;
+  config.set("recipe=cats");
+  config.set("train.shuffle=true");
+  Settings settings;
+  read(config, settings);
+  EXPECT_EQ(settings.recipe, "cats");
+  EXPECT_TRUE(settings.shuffle);
+  expect_usage_error([&] { config.set("nothing"); }, "section.key=value");
+  expect_usage_error([&] { config.set("=3"); }, "section.key=value");
+}
+
+TEST(Nearest, SuggestsOnlyWhatIsNear) {
+  const std::vector<std::string> names = {"run", "train", "explain"};
+  EXPECT_EQ(nearest("tran", names), "train");
+  EXPECT_EQ(nearest("explian", names), "explain");
+  EXPECT_EQ(nearest("xxxxxxxx", names), "");
+}
+
+}  // namespace
+}  // namespace lockstep

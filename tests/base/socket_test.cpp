@@ -1,0 +1,110 @@
+#include "base/socket.h"
+
+#include <poll.h>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+Socket accept_one(Listener& listener) {
+  pollfd entry{listener.fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 10000), 1);
+  return listener.accept();
+}
+
+TEST(Endpoint, ParsesAndPrints) {
+  const Endpoint plain = Endpoint::parse("10.0.1.10:29400", "x");
+  EXPECT_EQ(plain.host, "10.0.1.10");
+  EXPECT_EQ(plain.port, 29400);
+  EXPECT_EQ(plain.text(), "10.0.1.10:29400");
+  EXPECT_EQ(Endpoint::parse("[::1]:80", "x").host, "::1");
+  EXPECT_EQ(Endpoint::parse("[::1]:80", "x").text(), "[::1]:80");
+}
+
+TEST(Endpoint, RefusesWhatIsNotOne) {
+  for (const char* bad :
+       {"", "host", "host:", ":80", "host:x", "host:65536", "::1:80", "host:-1"}) {
+    try {
+      Endpoint::parse(bad, "LOCKSTEP_STORE");
+      FAIL() << bad;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_STORE"));
+    }
+  }
+}
+
+TEST(Socket, CarriesBytesBothWays) {
+  Listener listener({"127.0.0.1", 0});
+  EXPECT_NE(listener.endpoint().port, 0);
+  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  Socket server = accept_one(listener);
+  client.send("hello", 5, Deadline::after(10s));
+  char text[6] = {};
+  server.receive(text, 5, Deadline::after(10s));
+  EXPECT_STREQ(text, "hello");
+  EXPECT_EQ(client.local_host(), "127.0.0.1");
+}
+
+TEST(Socket, SilenceIsATimeoutAndAHangUpAnError) {
+  Listener listener({"127.0.0.1", 0});
+  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  Socket server = accept_one(listener);
+  char byte = 0;
+  EXPECT_THROW(client.receive(&byte, 1, Deadline::after(20ms)), TimeoutError);
+  server = Socket();
+  EXPECT_THROW(client.receive(&byte, 1, Deadline::after(10s)), IoError);
+}
+
+TEST(Socket, APeerThatDoesNotReadIsATimeoutForTheSender) {
+  Listener listener({"127.0.0.1", 0});
+  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  Socket server = accept_one(listener);
+  const std::string large(64u << 20, 'x');
+  EXPECT_THROW(client.send(large.data(), large.size(), Deadline::after(100ms)), TimeoutError);
+}
+
+TEST(Socket, ConnectWaitsForAServerThatIsStarting) {
+  const Endpoint later = Listener({"127.0.0.1", 0}).endpoint();  // free again, and known
+  std::thread server;
+  EXPECT_THROW(Socket::connect(later, Deadline::after(30ms)), TimeoutError);
+  Listener listener(later);
+  EXPECT_TRUE(static_cast<bool>(Socket::connect(later, Deadline::after(10s))));
+}
+
+TEST(Socket, ShutdownWakesAReader) {
+  Listener listener({"127.0.0.1", 0});
+  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  Socket server = accept_one(listener);
+  std::thread reader([&] {
+    char byte = 0;
+    EXPECT_THROW(client.receive(&byte, 1, Deadline::never()), IoError);
+  });
+  client.shutdown();
+  reader.join();
+}
+
+TEST(Listener, APortInUseIsNamed) {
+  const Listener first({"127.0.0.1", 0});
+  try {
+    const Listener second(first.endpoint());
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(first.endpoint().text()));
+    EXPECT_THAT(error.what(), HasSubstr("in use"));
+  }
+}
+
+TEST(Socket, ANameThatDoesNotResolveIsNamed) {
+  EXPECT_THROW(Socket::connect({"no.such.host.invalid", 1}, Deadline::after(10s)), IoError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,296 @@
+#!/bin/sh
+# Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/.
+#
+#   tools/setup.sh              what building and training need
+#   tools/setup.sh --tests      and what the tests need
+#   tools/setup.sh --no-torch   without libtorch (the presets core, asan and tsan)
+#
+# LOCKSTEP_TORCH=/folder  use this libtorch (it has include/ and lib/) and fetch none.
+# PIP_* and apt's own configuration are honoured: mirrors and proxies work as they do elsewhere.
+#
+# Supported: Debian 12 on x86_64. Intended, not tested: Ubuntu 24.04. Elsewhere nothing is installed;
+# set-up goes on if the programs and headers are there.
+set -u
+
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+torch_version=2.11.0
+torch_list=$root/tools/libtorch.txt # names, versions and hashes: this very file is the stamp
+torch_home=$root/.deps/libtorch-$torch_version
+torch_kb=2200000 # free space to fetch (545 MB, twice while pip copies) and unpack it
+build_kb=3000000 # free space to build in
+
+# GoogleTest is no service and the presets configure the tests: it belongs to every build.
+packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
+  libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
+  libssl-dev libgtest-dev libgmock-dev"
+test_packages="procps iproute2 util-linux"
+programs="cmake ninja python3 unzip"
+test_programs="ps ip unshare"
+headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp
+  openssl/evp.h gtest/gtest.h gmock/gmock.h"
+
+want_torch=yes
+for argument in "$@"; do
+  case $argument in
+    --tests) packages="$packages $test_packages" programs="$programs $test_programs" ;;
+    --no-torch) want_torch=no ;;
+    *)
+      echo "setup: unknown argument '$argument'; it takes --tests and --no-torch" >&2
+      exit 2
+      ;;
+  esac
+done
+
+say() { echo "setup: $*"; }
+
+# fail SENTENCE: the one line that says what is wrong and the way out.
+fail() {
+  say "$*" >&2
+  exit 1
+}
+
+# fail_with_log SENTENCE: for a cause that is not known here, the end of what the program wrote comes first.
+fail_with_log() {
+  tail -n 15 "$log" | cut -c 1-200 | sed 's/^/  | /' >&2
+  fail "$@"
+}
+
+# --- cleaning up -----------------------------------------------------------------------------------
+
+work="" # everything half-done lives in here, so that one rm undoes it
+log=/dev/null
+child=""
+
+clean_up() {
+  trap '' INT TERM HUP
+  if [ -n "$child" ]; then
+    kill -- "-$child" 2>/dev/null || kill "$child" 2>/dev/null
+    wait "$child" 2>/dev/null
+  fi
+  if [ -n "$work" ]; then
+    rm -rf "$work"
+    rmdir "$root/.deps" 2>/dev/null
+  fi
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# In the background, because a shell runs no trap while it waits for a child in the foreground.
+run() {
+  "$@" &
+  child=$!
+  wait "$child"
+  status=$?
+  child=""
+  return $status
+}
+
+# Makes $work and $log once; two set-ups in one tree wait for each other.
+begin_work() {
+  [ -z "$work" ] || return 0
+  mkdir -p "$root/.deps" "$root/.setup" || fail "cannot write in $root; check its owner"
+  if command -v flock >/dev/null; then
+    exec 9>"$root/.setup/lock"
+    flock 9
+    rm -rf "$root"/.deps/.unfinished.* # left by a set-up that was killed
+  fi
+  work=$(mktemp -d "$root/.deps/.unfinished.XXXXXX") || fail "cannot write in $root/.deps"
+  log=$work/log
+  : >"$log"
+}
+
+# --- Debian packages -------------------------------------------------------------------------------
+
+installed() {
+  dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p'
+}
+
+missing_packages() {
+  have=" $(installed "$@" | tr '\n' ' ')"
+  for package in "$@"; do
+    case $have in
+      *" $package "*) ;;
+      *) echo "$package" ;;
+    esac
+  done
+}
+
+# Programs and headers that are not there, whoever should have installed them.
+missing_pieces() {
+  for program in $programs; do
+    command -v "$program" >/dev/null || echo "$program"
+  done
+  if command -v "$compiler" >/dev/null; then
+    for header in $headers; do
+      printf '#if !__has_include(<%s>)\nMISSING %s\n#endif\n' "$header" "$header"
+    done | "$compiler" -std=c++20 -E -P -x c++ - 2>/dev/null | sed -n 's/^MISSING //p'
+  else
+    echo "$compiler"
+  fi
+}
+
+# Lists with line breaks on one line.
+flat() { echo $*; }
+
+install_packages() {
+  missing=$(flat $(missing_packages $packages))
+  [ -n "$missing" ] || return 0
+  command="apt-get install --yes --no-install-recommends $missing"
+  if ! command -v apt-get >/dev/null; then
+    pieces=$(flat $(missing_pieces))
+    [ -z "$pieces" ] || fail "no apt-get here and $pieces not found;" \
+      "install what Debian 12 calls: $(flat $packages)"
+    say "no apt-get here, but every program and header was found"
+    return 0
+  fi
+  as_root=""
+  if [ "$(id -u)" != 0 ]; then
+    as_root=sudo
+    if ! command -v sudo >/dev/null; then
+      pieces=$(flat $(missing_pieces))
+      [ -z "$pieces" ] && return 0
+      fail "$pieces not found, and only root may install packages; run as root: $command"
+    fi
+  fi
+  begin_work
+  say "installing Debian packages: $missing"
+  # apt-get update also fails for a source that is not needed: what counts is whether install works.
+  run $as_root apt-get update -q -o Acquire::Retries=2 >>"$log" 2>&1
+  run $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -o Acquire::Retries=2 \
+    -o DPkg::Lock::Timeout=300 --yes --no-install-recommends $missing >>"$log" 2>&1 && return 0
+  if grep -q -E 'enough free space|No space left' "$log"; then
+    fail "the disk is full: make room for the packages and run it again"
+  elif grep -q -E 'Could not resolve|Temporary failure|Could not connect|Unable to connect|unreachable' "$log"; then
+    fail "no network: the Debian mirror cannot be reached; connect or check apt's proxy and sources"
+  elif grep -q -E 'Unable to locate package|no installation candidate' "$log"; then
+    fail "this distribution lacks a package (Debian 12 has all; Ubuntu 24.04 should): $missing"
+  fi
+  fail_with_log "packages could not be installed; try it by hand as root: $command"
+}
+
+# --- libtorch --------------------------------------------------------------------------------------
+
+# check_torch FOLDER: has the files that the build needs, in the version that it needs.
+check_torch() {
+  for file in lib/libtorch_cpu.so lib/libc10.so include/torch/headeronly/version.h; do
+    [ -e "$1/$file" ] || fail "LOCKSTEP_TORCH=$1 is no libtorch: $file is missing;" \
+      "name the folder that has include/ and lib/"
+  done
+  found=$(sed -n 's/^#define TORCH_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\).*/\2/p' \
+    "$1/include/torch/headeronly/version.h" | paste -s -d .)
+  [ "$found" = "$torch_version" ] || fail "LOCKSTEP_TORCH=$1 is libtorch $found;" \
+    "lockstep needs $torch_version (c10d has no stable interface)"
+}
+
+torch_is_complete() { cmp -s "$torch_list" "$torch_home/.complete"; }
+
+fetch_wheels() {
+  quiet=-q # the progress bar is for people
+  [ -t 1 ] && quiet=""
+  # TMPDIR: pip collects there first, and only this folder is known to have room.
+  # setsid: python3 may be a wrapper that forks, and then the whole group must be stopped.
+  run $(command -v setsid) env TMPDIR="$work" python3 -m pip download $quiet --disable-pip-version-check --no-cache-dir \
+    --no-deps --only-binary=:all: --require-hashes --dest "$work/wheels" \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    --python-version 311 --implementation cp --abi cp311 -r "$torch_list" 2>"$log" && return 0
+  if grep -q 'No module named pip' "$log"; then
+    fail "python3 has no pip: install python3-pip or put the system's python3 first in PATH"
+  elif grep -q 'DO NOT MATCH THE HASHES' "$log"; then
+    fail_hash
+  elif grep -q 'No space left' "$log"; then
+    fail "the disk is full: $root needs $((torch_kb / 1000)) MB for libtorch"
+  elif grep -q -E 'NewConnectionError|name resolution|unreachable|timed out|Connection (refused|reset)' "$log"; then
+    fail "no network: the Python package index cannot be reached; connect, set PIP_INDEX_URL to" \
+      "a mirror, or set LOCKSTEP_TORCH to a libtorch $torch_version"
+  fi
+  fail_with_log "libtorch $torch_version could not be fetched; set LOCKSTEP_TORCH to one that you have"
+}
+
+fail_hash() {
+  fail "what the package index sent is not the pinned libtorch (hash mismatch)," \
+    "nothing was installed; try again or set PIP_INDEX_URL to a mirror that you trust"
+}
+
+# pip compared the hashes; this does not take its word for it.
+verify_wheels() {
+  (cd "$work/wheels" && sha256sum -- *.whl) >"$log" 2>&1
+  found=$(cut -d ' ' -f 1 "$log" | sort)
+  [ "$found" = "$(sed -n 's/.*--hash=sha256://p' "$torch_list" | sort)" ] || fail_hash
+}
+
+# The libraries of a CPU build and the headers: a quarter of what is in the wheels.
+unpack_wheels() {
+  for wheel in "$work"/wheels/*.whl; do
+    case ${wheel##*/} in
+      torch-*) set -- 'torch/include/*' torch/version.py 'torch-*.dist-info/licenses/*' \
+        torch/lib/libtorch_cpu.so 'torch/lib/libc10.so*' 'torch/lib/libgomp*.so*' torch/lib/libtorch.so \
+        torch/lib/libtorch_global_deps.so torch/lib/libshm.so ;;
+      nvidia_cuda_runtime-*) set -- nvidia/cu13/lib/libcudart.so.13 '*.dist-info/licenses/*' ;;
+      nvidia_cuda_cupti-*) set -- nvidia/cu13/lib/libcupti.so.13 '*.dist-info/licenses/*' ;;
+      *) fail "no rule says what to unpack of ${wheel##*/}" ;;
+    esac
+    run unzip -q "$wheel" "$@" -d "$work/new" >>"$log" 2>&1 ||
+      fail_with_log "${wheel##*/} could not be unpacked; is the disk full?"
+    rm "$wheel"
+  done
+}
+
+install_torch() {
+  begin_work
+  torch_is_complete && return 0 # another set-up was faster
+  say "fetching libtorch $torch_version (545 MB)"
+  fetch_wheels
+  verify_wheels
+  say "unpacking libtorch"
+  unpack_wheels
+  cp "$torch_list" "$work/new/.complete" || fail "cannot write in $work"
+  if [ -e "$torch_home" ]; then
+    mv "$torch_home" "$work/old" || fail "cannot replace $torch_home"
+  fi
+  mv "$work/new" "$torch_home" || fail "cannot create $torch_home"
+}
+
+# --- in order: what needs no change of the machine comes first --------------------------------------
+
+torch=""
+if [ $want_torch = yes ]; then
+  if [ -n "${LOCKSTEP_TORCH:-}" ]; then
+    torch=$(cd "$LOCKSTEP_TORCH" 2>/dev/null && pwd) ||
+      fail "LOCKSTEP_TORCH=$LOCKSTEP_TORCH is not a folder"
+    check_torch "$torch"
+  else
+    torch=$torch_home/torch
+    machine=$(uname -m)
+    [ "$machine" = x86_64 ] || fail "the pinned libtorch is for x86_64 and this machine is $machine:" \
+      "get a libtorch $torch_version for it and set LOCKSTEP_TORCH to its folder"
+  fi
+fi
+
+fetch=no
+[ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
+need_kb=0
+[ $fetch = yes ] && need_kb=$torch_kb
+[ -d "$root/build" ] || need_kb=$((need_kb + build_kb))
+if [ $need_kb -gt 0 ]; then
+  free_kb=$(df -Pk "$root" | sed -n '2p' | tr -s ' ' | cut -d ' ' -f 4)
+  [ "$free_kb" -ge $need_kb ] || fail "not enough disk space: $root has $((free_kb / 1000)) MB free" \
+    "and libtorch with the build needs $((need_kb / 1000)) MB"
+fi
+
+compiler=${CXX:-g++}
+install_packages
+command -v "$compiler" >/dev/null ||
+  fail "no C++ compiler: '$compiler' is not in PATH; install g++ or set CXX to one that is"
+
+[ $fetch = yes ] && install_torch
+
+# The build is configured anew when this file changes.
+if [ -n "$torch" ] && [ "$(cat "$root/.setup/torch" 2>/dev/null)" != "$torch" ]; then
+  mkdir -p "$root/.setup"
+  echo "$torch" >"$root/.setup/torch" || fail "cannot write in $root/.setup"
+fi
+[ -z "$work" ] || say "done"
+exit 0
