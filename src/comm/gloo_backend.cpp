@@ -1,0 +1,357 @@
+// Collectives by libtorch's ProcessGroupGloo. Two of its habits shape this file:
+// - It cannot be cancelled: an operation that was given up may still read and write its tensors. So
+// it works on
+//   staging tensors that the operation owns; the caller's tensor is written by the thread that
+//   waits, and only after success. A group that failed is parked, never destroyed: its destructor
+//   would wait for ever.
+// - It notices a dead peer late or not at all, and cannot say which: Membership does.
+// Debian's Gloo headers are older than the code inside libtorch: this is the only file that
+// includes them, and it neither constructs nor derives a gloo:: type.
+
+#include <cstring>
+#include <thread>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "comm/backend.h"
+#include "comm/c10d_store.h"
+#include "comm/membership.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using GlooGroup = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+
+constexpr auto kGlooSlack = 5s;    // Gloo's own limit comes after ours, so that ours decides
+constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
+
+// Holds for ever what must not be destroyed (still reachable, so that leak checkers stay quiet).
+void park(GlooGroup group) {
+  static auto* parked = new std::vector<GlooGroup>;
+  static auto* mutex = new std::mutex;
+  const std::lock_guard lock(*mutex);
+  parked->push_back(std::move(group));
+}
+
+c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType type) {
+  const bool is_bool =
+      type == at::kBool;  // staged as bytes of 0 and 1, where min is "and", max is "or"
+  switch (op) {
+    case ReduceOp::Sum:
+    case ReduceOp::Average:
+      return c10d::ReduceOp::SUM;  // divided when fetched
+    case ReduceOp::Min:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::Max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::Product:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::BitAnd:
+      return is_bool ? c10d::ReduceOp::MIN : c10d::ReduceOp::BAND;
+    case ReduceOp::BitOr:
+      return is_bool ? c10d::ReduceOp::MAX : c10d::ReduceOp::BOR;
+  }
+  throw InternalError("a reduction of unknown kind");
+}
+
+// A flat copy. `type` is the tensor's own where Gloo computes, bytes where it only moves.
+at::Tensor stage(const at::Tensor& tensor, at::ScalarType type) {
+  at::Tensor staging =
+      at::empty({static_cast<int64_t>(tensor.nbytes() / c10::elementSize(type))}, type);
+  if (tensor.nbytes() > 0) {
+    std::memcpy(staging.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  }
+  return staging;
+}
+
+at::Tensor stage_empty(const at::Tensor& tensor) {
+  return at::empty({static_cast<int64_t>(tensor.nbytes())}, at::kByte);
+}
+
+std::vector<int64_t> in_bytes(std::vector<int64_t> elements, const at::Tensor& tensor) {
+  for (int64_t& count : elements) {
+    count *= static_cast<int64_t>(tensor.element_size());
+  }
+  return elements;
+}
+
+// One operation in Gloo's hands.
+class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork> {
+ public:
+  // `num_pending` counts the operations of the group in flight; guarded by `membership`.
+  GlooWork(Call call, std::shared_ptr<Membership> membership, std::shared_ptr<int> num_pending)
+      : call_(std::move(call)),
+        membership_(std::move(membership)),
+        num_pending_(std::move(num_pending)) {}
+
+  // Hands the call to Gloo.
+  void launch(c10d::ProcessGroupGloo& gloo) {
+    membership_->update([this] { ++*num_pending_; });
+    const c10::intrusive_ptr<c10d::Work> work = start(gloo);
+    if (call_.is_message()) {
+      // Messages have no future to hang a callback on; their wait may block, so a thread does it.
+      std::thread([self = shared_from_this(), work] { self->wait_for_message(*work); }).detach();
+      return;
+    }
+    work->getFuture()->addCallback([self = shared_from_this()](c10::ivalue::Future& future) {
+      self->finish(future.hasError() ? future.tryRetrieveErrorMessage() : "");
+    });
+  }
+
+  bool wait(Deadline limit) override {
+    membership_->wait(limit.earlier(call_.deadline), [this] { return finished_; });
+    const auto [is_finished, error] =
+        membership_->read([this] { return std::pair(finished_, error_); });
+    if (!error.empty()) {
+      membership_->transport_failed(call_, error);
+    }
+    if (is_finished) {
+      fetch();
+      return true;
+    }
+    if (const auto failure = membership_->failure()) {
+      failure->raise(call_.text());
+    }
+    if (call_.deadline.expired()) {
+      membership_->time_out(call_);
+    }
+    return false;
+  }
+
+  bool done() const override {
+    return membership_->read([this] { return finished_; }) || membership_->failure().has_value();
+  }
+
+ private:
+  std::chrono::milliseconds gloo_timeout() const {
+    const auto left = call_.deadline.remaining();
+    return left > 24h ? 24h : std::chrono::ceil<std::chrono::milliseconds>(left + kGlooSlack);
+  }
+
+  c10::intrusive_ptr<c10d::Work> start(c10d::ProcessGroupGloo& gloo) {
+    switch (call_.operation) {
+      case Operation::AllReduce:
+      case Operation::ReduceScatter: {  // Gloo's reduce-scatter is an all-reduce too
+        const at::ScalarType type = call_.input.scalar_type();
+        staging_ = stage(call_.input, type == at::kBool ? at::kByte : type);
+        c10d::AllreduceOptions options;
+        options.reduceOp = to_c10d(call_.reduce, type);
+        options.timeout = gloo_timeout();
+        std::vector<at::Tensor> tensors = {staging_};
+        return gloo.allreduce(tensors, options);
+      }
+      case Operation::Broadcast: {
+        staging_ = stage(call_.input, at::kByte);
+        c10d::BroadcastOptions options;
+        options.rootRank = call_.peer;
+        options.timeout = gloo_timeout();
+        std::vector<at::Tensor> tensors = {staging_};
+        return gloo.broadcast(tensors, options);
+      }
+      case Operation::AllGather: {
+        source_ = stage(call_.input, at::kByte);
+        staging_ = stage_empty(call_.output);
+        c10d::AllgatherOptions options;
+        options.timeout = gloo_timeout();
+        return gloo._allgather_base(staging_, source_, options);
+      }
+      case Operation::AllToAll:
+        return start_all_to_all(gloo);
+      case Operation::Send: {
+        source_ = stage(call_.input, at::kByte);
+        std::vector<at::Tensor> tensors = {source_};
+        return gloo.send(tensors, call_.peer, call_.tag);
+      }
+      case Operation::Recv: {
+        staging_ = stage_empty(call_.output);
+        std::vector<at::Tensor> tensors = {staging_};
+        return gloo.recv(tensors, call_.peer, call_.tag);
+      }
+      case Operation::Connect:
+      case Operation::Barrier: {
+        c10d::BarrierOptions options;
+        options.timeout = gloo_timeout();
+        return gloo.barrier(options);
+      }
+    }
+    throw InternalError("an operation of unknown kind");
+  }
+
+  c10::intrusive_ptr<c10d::Work> start_all_to_all(c10d::ProcessGroupGloo& gloo) {
+    source_ = stage(call_.input, at::kByte);
+    staging_ = stage_empty(call_.output);
+    auto input_bytes = in_bytes(call_.input_splits, call_.input);
+    auto output_bytes = in_bytes(call_.output_splits, call_.output);
+    c10d::AllToAllOptions options;
+    options.timeout = gloo_timeout();
+    return gloo.alltoall_base(staging_, source_, output_bytes, input_bytes, options);
+  }
+
+  void wait_for_message(c10d::Work& work) {
+    try {
+      work.wait(gloo_timeout());
+      finish("");
+    } catch (const std::exception& error) {
+      finish(error.what());
+    }
+  }
+
+  void finish(const std::string& error) {
+    membership_->update([&] {
+      finished_ = true;
+      error_ = error;
+      --*num_pending_;
+    });
+  }
+
+  // Copies the result out, once; by the waiting thread, so that an abandoned operation never
+  // writes.
+  void fetch() {
+    const std::lock_guard lock(fetch_mutex_);
+    if (fetched_ || !call_.output.defined() || call_.output.nbytes() == 0) {
+      return;
+    }
+    fetched_ = true;
+    const char* result = static_cast<const char*>(staging_.const_data_ptr());
+    if (call_.operation == Operation::ReduceScatter) {
+      result += static_cast<size_t>(membership_->rank()) * call_.output.nbytes();
+    }
+    at::Tensor output = call_.output.detach();
+    std::memcpy(output.mutable_data_ptr(), result, output.nbytes());
+    const bool reduces =
+        call_.operation == Operation::AllReduce || call_.operation == Operation::ReduceScatter;
+    if (reduces && call_.reduce == ReduceOp::Average) {
+      output.div_(membership_->size());
+    }
+  }
+
+  const Call call_;
+  const std::shared_ptr<Membership> membership_;
+  const std::shared_ptr<int> num_pending_;
+  at::Tensor source_;
+  at::Tensor staging_;
+  bool finished_ = false;  // guarded by membership_, as error_
+  std::string error_;
+  std::mutex fetch_mutex_;
+  bool fetched_ = false;
+};
+
+class GlooBackend : public Backend {
+ public:
+  explicit GlooBackend(GlooOptions options)
+      : timeout_(options.group.timeout),
+        membership_(std::make_shared<Membership>(
+            MembershipOptions{options.store, options.group.name, options.group.rank,
+                              options.group.size, options.hosts_store},
+            Deadline::after(timeout_))) {
+    connect();
+    if (options.operation_timeout != kGroupTimeout) {
+      timeout_ = options.operation_timeout;
+    }
+  }
+
+  ~GlooBackend() override {
+    // Operations that nobody waited for must end before Gloo may be destroyed.
+    if (!membership_->wait(Deadline::after(kPendingTime), [this] { return *num_pending_ == 0; })) {
+      if (!membership_->failure()) {
+        membership_->abandon("it destroyed the group with operations in flight");
+      }
+    }
+    if (membership_->failure()) {
+      park(std::move(gloo_));
+    }
+  }
+
+  int rank() const override { return membership_->rank(); }
+  int size() const override { return membership_->size(); }
+  std::string name() const override { return "gloo"; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+  std::optional<Store> store() const override { return membership_->store(); }
+
+  std::shared_ptr<WorkState> start(Call call) override {
+    membership_->started(call);
+    membership_->check_same_call(call);
+    const bool is_empty = call.operation != Operation::Barrier &&
+                          call.operation != Operation::AllToAll &&
+                          (call.input.defined() ? call.input : call.output).numel() == 0;
+    if (is_empty) {
+      return nullptr;  // nothing to move: no rank waits for another
+    }
+    auto work = std::make_shared<GlooWork>(std::move(call), membership_, num_pending_);
+    work->launch(*gloo_);
+    return work;
+  }
+
+ private:
+  // The constructor of ProcessGroupGloo blocks until every rank has come. It runs on a thread of
+  // its own, so that a rank's death meanwhile is an error here and not a wait for the time-out.
+  void connect() {
+    struct Attempt {
+      GlooGroup group;
+      std::string error;
+      bool finished = false;
+    };
+    Call call{.operation = Operation::Connect};
+    call.timeout = timeout_;
+    call.deadline = Deadline::after(timeout_);
+    auto attempt = std::make_shared<Attempt>();
+    std::thread([attempt, membership = membership_, timeout = timeout_] {
+      GlooGroup group;
+      std::string error;
+      try {
+        group = make_gloo(*membership, timeout);
+      } catch (const std::exception& caught) {
+        error = caught.what();
+      }
+      membership->update([&] {
+        attempt->group = group;
+        attempt->error = error;
+        attempt->finished = true;
+      });
+    }).detach();
+    membership_->wait(call.deadline, [&] { return attempt->finished; });
+    const auto [is_finished, error] =
+        membership_->read([&] { return std::pair(attempt->finished, attempt->error); });
+    if (!error.empty()) {
+      membership_->transport_failed(call, error);
+    }
+    if (is_finished) {
+      gloo_ = attempt->group;
+      return;
+    }
+    if (const auto failure = membership_->failure()) {
+      failure->raise(call.text());
+    }
+    membership_->time_out(call);
+  }
+
+  static GlooGroup make_gloo(const Membership& membership, std::chrono::milliseconds timeout) {
+    const auto& client = membership.store().client();
+    auto store = c10::make_intrusive<C10dStore>(client, membership.key("gloo/"), timeout);
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(client->local_host()));
+    options->threads = 2;
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), membership.rank(),
+                                                       membership.size(), std::move(options));
+  }
+
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<Membership> membership_;
+  GlooGroup gloo_;
+  std::shared_ptr<int> num_pending_ = std::make_shared<int>(0);
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_gloo_backend(GlooOptions options) {
+  return std::make_shared<GlooBackend>(std::move(options));
+}
+
+}  // namespace lockstep

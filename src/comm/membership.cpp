@@ -1,0 +1,252 @@
+#include "comm/membership.h"
+
+#include <exception>
+#include <unistd.h>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "base/env.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+constexpr auto kAnswerTime = 300ms;  // for others to say where they are, once a deadline has passed
+constexpr auto kVerdictTime =
+    800ms;  // for the store to tell of a death that the transport noticed first
+constexpr auto kGoodbyeTime = 10s;  // that the store's host waits for the others at the end
+
+std::string describe_self() {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("host {}, pid {}", host, ::getpid());
+}
+
+}  // namespace
+
+void Failure::raise(const std::string& call) const {
+  switch (kind) {
+    case Kind::PeerLost:
+      throw PeerLostError("{}: {}", call, reason);
+    case Kind::Timeout:
+      throw TimeoutError("{}: {}", call, reason);
+    case Kind::Desync:
+      throw DesyncError("{}: {}", call, reason);
+  }
+  throw InternalError("a failure of unknown kind: " + reason);
+}
+
+Membership::Membership(MembershipOptions options, Deadline deadline)
+    : options_(std::move(options)),
+      who_(describe_self()),
+      checks_calls_(Env().flag("LOCKSTEP_CHECK_COLLECTIVES").value_or(false)),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  StoreClient& client = *options_.store.client();
+  if (client.add(key(fmt::format("joined/{}", options_.rank)), 1, deadline) != 1) {
+    throw UsageError(
+        "group: rank {} of a group named {} was made before in this job; give each group a new "
+        "name",
+        options_.rank, options_.name);
+  }
+  if (options_.hosts_store) {
+    client.set(key("host"), "1", deadline);
+  }
+  MemberEvents events;
+  events.lost = [this](int rank, const std::string& who) {
+    fail({Failure::Kind::PeerLost,
+          fmt::format("rank {} ({}) is gone: its process ended or its host was lost; "
+                      "make a new group of the ranks that are left",
+                      rank, who)});
+  };
+  events.noted = [this](int from, const std::string& text) { on_note(from, text); };
+  events.disconnected = [this](const std::string& why) {
+    fail({Failure::Kind::PeerLost,
+          fmt::format("the job's store is gone, and with it the launcher or rank 0 that "
+                      "hosted it: {}",
+                      why)});
+  };
+  client.join(options_.name, options_.rank, who_, std::move(events), deadline);
+}
+
+Membership::~Membership() {
+  if (!failure_ && std::uncaught_exceptions() > exceptions_at_start_) {
+    abandon("an exception ended its work");
+  }
+  try {
+    StoreClient& client = *options_.store.client();
+    client.leave(options_.name, options_.rank, Deadline::after(1s));
+    if (!failure_) {
+      say_goodbye(client);
+    }
+  } catch (const Error& error) {
+    log::debug("comm", "group {}: no goodbye: {}", options_.name, error.what());
+  }
+}
+
+void Membership::say_goodbye(StoreClient& client) {
+  const Deadline deadline = Deadline::after(kGoodbyeTime);
+  const bool is_last = client.add(key("left"), 1, deadline) == options_.size;
+  if (is_last) {
+    const bool host_waits = client.try_get(key("host"), deadline).has_value();
+    client.erase_prefix(key(""), deadline);
+    if (host_waits && !options_.hosts_store) {
+      client.set(key("all_left"), "1", deadline);
+    }
+  } else if (options_.hosts_store) {
+    client.get(key("all_left"), deadline);  // a rank that died never leaves, hence the limit
+  }
+}
+
+std::optional<Failure> Membership::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Membership::fail(Failure failure) {
+  update([&] {
+    if (!failure_) {
+      failure_ = std::move(failure);
+    }
+  });
+}
+
+void Membership::abandon(const std::string& reason) {
+  fail_everywhere({Failure::Kind::PeerLost, "it left the group: " + reason});
+}
+
+void Membership::fail_everywhere(const Failure& failure) {
+  fail(failure);
+  const Json note = {
+      {"fail", std::string(1, static_cast<char>(failure.kind))},
+      {"reason", fmt::format("rank {} ({}) reported: {}", options_.rank, who_, failure.reason)}};
+  try {
+    options_.store.client()->send_note(options_.name, options_.rank, store::kToAll, note.dump());
+  } catch (const Error& error) {
+    log::debug("comm", "group {}: could not tell the others: {}", options_.name, error.what());
+  }
+}
+
+void Membership::on_note(int from, const std::string& text) {
+  const Json note = Json::parse(text, nullptr, false);
+  if (note.contains("where")) {  // a question; answered on this thread, whatever the others do
+    Json answer;
+    {
+      const std::lock_guard lock(mutex_);
+      answer = {{"sequence", sequence_}, {"who", who_}, {"call", last_call_}};
+    }
+    options_.store.client()->send_note(options_.name, options_.rank, from, answer.dump());
+  } else if (note.contains("sequence")) {
+    update([&] {
+      answers_[from] = {note.value("sequence", int64_t{0}), note.value("who", ""),
+                        note.value("call", "")};
+    });
+  } else if (note.contains("fail")) {
+    const std::string kind = note.value("fail", "P");
+    fail({static_cast<Failure::Kind>(kind.empty() ? 'P' : kind[0]), note.value("reason", "")});
+  }
+}
+
+void Membership::started(const Call& call) {
+  std::optional<Failure> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = failure_;
+    if (!failure) {
+      sequence_ = std::max(sequence_, call.sequence);
+      last_call_ = call.text();
+    }
+  }
+  if (failure) {
+    failure->raise(call.text());
+  }
+}
+
+void Membership::check_same_call(const Call& call) {
+  if (!checks_calls_ || call.is_message()) {
+    return;
+  }
+  StoreClient& client = *options_.store.client();
+  const std::string place = key(fmt::format("check/{}", call.sequence));
+  const std::string mine = call.signature();
+  if (options_.rank == 0) {
+    client.set(place, mine, call.deadline);
+  } else {
+    std::string theirs;
+    try {
+      theirs = client.get(place, call.deadline);
+    } catch (const TimeoutError&) {
+      time_out(call);
+    }
+    if (theirs != mine) {
+      fail_everywhere(
+          {Failure::Kind::Desync,
+           fmt::format("ranks called different operations as number {}: rank 0 {}, rank {} {}",
+                       call.sequence, theirs, options_.rank, mine)});
+    }
+  }
+  if (client.add(place + "/seen", 1, call.deadline) == options_.size) {
+    client.erase_prefix(place, call.deadline);
+  }
+  if (const auto broken = failure()) {
+    broken->raise(call.text());
+  }
+}
+
+std::string Membership::missing_ranks(const Call& call) {
+  options_.store.client()->send_note(options_.name, options_.rank, store::kToAll,
+                                     R"({"where":true})");
+  const auto others = static_cast<size_t>(options_.size - 1);
+  wait(Deadline::after(kAnswerTime), [&] { return answers_.size() == others; });
+
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> parts;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (rank == options_.rank || (call.is_message() && rank != call.peer)) {
+      continue;
+    }
+    const auto answer = answers_.find(rank);
+    if (answer == answers_.end()) {
+      parts.push_back(fmt::format(
+          "rank {} does not answer (not started, stopped, or its machine is overloaded)", rank));
+    } else if (call.is_message()) {
+      parts.push_back(fmt::format("the last call of rank {} ({}) was {}", rank, answer->second.who,
+                                  answer->second.last_call));
+    } else if (answer->second.sequence < call.sequence) {
+      parts.push_back(fmt::format("rank {} ({}) has not called it, its last call was {}", rank,
+                                  answer->second.who, answer->second.last_call));
+    }
+  }
+  return parts.empty() ? "every rank has called it, so the transfer itself is too slow"
+                       : fmt::format("{}", fmt::join(parts, "; "));
+}
+
+void Membership::time_out(const Call& call) {
+  std::string missing;
+  try {
+    missing = missing_ranks(call);
+  } catch (const Error& error) {
+    missing = error.what();
+  }
+  if (!failure()) {
+    fail_everywhere({Failure::Kind::Timeout,
+                     fmt::format("not done after {}: {}", to_text(call.timeout), missing)});
+  }
+  failure()->raise(call.text());
+}
+
+void Membership::transport_failed(const Call& call, const std::string& error) {
+  wait(Deadline::after(kVerdictTime).earlier(call.deadline), [] { return false; });
+  if (!failure()) {
+    fail_everywhere(
+        {Failure::Kind::PeerLost, fmt::format("a connection between ranks broke: {}", error)});
+  }
+  failure()->raise(call.text());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#pragma once
+
+// Who is in a group, and whether it still works. Every backend of more than one rank has one: it is
+// where a death is heard of, where a late rank is found out, and where threads wait for either or
+// for success.
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/store_client.h"
+#include "comm/backend.h"
+
+namespace lockstep {
+
+// Why a group is unusable.
+struct Failure {
+  enum class Kind : char { PeerLost = 'P', Timeout = 'T', Desync = 'D' };
+  Kind kind = Kind::PeerLost;
+  std::string reason;
+
+  // Throws the error type of `kind`: "all_reduce #12 (...): rank 3 (host a, pid 12) is gone ...".
+  [[noreturn]] void raise(const std::string& call) const;
+};
+
+struct MembershipOptions {
+  Store store;
+  std::string name;  // of the group
+  int rank = 0;
+  int size = 1;
+  bool hosts_store = false;  // stay until the others have left: their store is in this process
+};
+
+// Threads: every method may be called concurrently.
+class Membership {
+ public:
+  // Joins. Throws UsageError if this rank of a group of this name was joined before.
+  Membership(MembershipOptions options, Deadline deadline);
+  // Leaves: a goodbye, not a death.
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const Store& store() const { return options_.store; }
+  // The prefix of this group's keys in the store.
+  std::string key(const std::string& rest) const { return "group/" + options_.name + "/" + rest; }
+
+  std::optional<Failure> failure() const;
+
+  // Notes that this rank has called `call` (shown to others that miss it). Throws if the group has
+  // failed.
+  void started(const Call& call);
+
+  // With LOCKSTEP_CHECK_COLLECTIVES=1: compares the call with rank 0's of the same number; a
+  // difference fails the group with DesyncError on every rank.
+  void check_same_call(const Call& call);
+
+  // Waits until `ready()`, which is called under the lock; false if the group fails or `limit`
+  // passes first.
+  template <typename Ready>
+  bool wait(Deadline limit, Ready ready) {
+    std::unique_lock lock(mutex_);
+    const auto settled = [&] { return ready() || failure_.has_value(); };
+    if (limit.is_never()) {
+      changed_.wait(lock, settled);
+    } else {
+      changed_.wait_until(lock, limit.when(), settled);
+    }
+    return ready();
+  }
+
+  // Changes something that a ready() looks at, and wakes the waiters.
+  template <typename Change>
+  void update(Change change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+
+  // Reads something that an update() changes.
+  template <typename Look>
+  auto read(Look look) const {
+    const std::lock_guard lock(mutex_);
+    return look();
+  }
+
+  // This rank gives the group up with operations in flight: tells the others, who would wait for
+  // ever.
+  void abandon(const std::string& reason);
+
+  // The deadline of `call` has passed: finds out who is missing, fails the group on every rank,
+  // throws.
+  [[noreturn]] void time_out(const Call& call);
+
+  // The transport reported `error` for `call`. Mostly that is the echo of a death, of which the
+  // store tells within moments: waits briefly for that better reason, then fails the group and
+  // throws.
+  [[noreturn]] void transport_failed(const Call& call, const std::string& error);
+
+ private:
+  struct Progress {  // what another rank answered when asked
+    int64_t sequence = 0;
+    std::string who;
+    std::string last_call;
+  };
+
+  void fail(Failure failure);
+  void fail_everywhere(const Failure& failure);
+  void on_note(int from, const std::string& text);
+  std::string missing_ranks(const Call& call);
+  void say_goodbye(StoreClient& client);
+
+  MembershipOptions options_;
+  std::string who_;
+  bool checks_calls_ = false;
+  int exceptions_at_start_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Failure> failure_;
+  int64_t sequence_ = 0;
+  std::string last_call_ = "none";
+  std::map<int, Progress> answers_;
+};
+
+}  // namespace lockstep

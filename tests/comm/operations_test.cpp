@@ -1,0 +1,290 @@
+// Every operation against an oracle: what each rank should hold is computed from all ranks' inputs,
+// which are a pure function of (rank, type, size).
+
+#include <sstream>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support/fleet.h"
+
+namespace lockstep {
+namespace {
+
+using testing_support::rank_argument;
+using testing_support::run_ranks;
+
+const std::vector<int> kWorlds = {1, 2, 3, 4, 7};
+const std::vector<int64_t> kSizes = {0, 1, 1001,
+                                     (1 << 18) + 1};  // the last: 1 MB of floats, and one
+const std::vector<at::ScalarType> kTypes = {at::kFloat,    at::kDouble, at::kHalf,
+                                            at::kBFloat16, at::kChar,   at::kByte,
+                                            at::kInt,      at::kLong,   at::kBool};
+
+// Small whole numbers: sums and products of seven are exact in every type (3^7 = 2187 only in the
+// larger ones).
+at::Tensor input_of(int rank, int64_t numel, at::ScalarType type) {
+  const at::Tensor index = at::arange(numel, at::kLong);
+  const at::Tensor values = (index + rank).remainder(3) - (type == at::kByte ? 0 : 1);
+  return (type == at::kBool ? (index + rank).remainder(3) != 0 : values).to(type).contiguous();
+}
+
+bool is_reducible(at::ScalarType type, ReduceOp op) {
+  const bool is_bitwise = op == ReduceOp::BitAnd || op == ReduceOp::BitOr;
+  if (type == at::kBool) {
+    return is_bitwise;
+  }
+  const bool is_floating = c10::isFloatingType(type);
+  return is_bitwise ? !is_floating : (op != ReduceOp::Average || is_floating);
+}
+
+at::Tensor reduced(int world, int64_t numel, at::ScalarType type, ReduceOp op) {
+  at::Tensor sum = input_of(0, numel, type);
+  for (int rank = 1; rank < world; ++rank) {
+    const at::Tensor x = input_of(rank, numel, type);
+    switch (op) {
+      case ReduceOp::Sum:
+      case ReduceOp::Average:
+        sum = sum + x;
+        break;
+      case ReduceOp::Min:
+        sum = at::minimum(sum, x);
+        break;
+      case ReduceOp::Max:
+        sum = at::maximum(sum, x);
+        break;
+      case ReduceOp::Product:
+        sum = sum * x;
+        break;
+      case ReduceOp::BitAnd:
+        sum = at::bitwise_and(sum, x);
+        break;
+      case ReduceOp::BitOr:
+        sum = at::bitwise_or(sum, x);
+        break;
+    }
+  }
+  return op == ReduceOp::Average ? sum.div(world).to(type) : sum;
+}
+
+const std::vector<ReduceOp> kOps = {ReduceOp::Sum,  ReduceOp::Average, ReduceOp::Min,
+                                    ReduceOp::Max,  ReduceOp::Product, ReduceOp::BitAnd,
+                                    ReduceOp::BitOr};
+
+// The body runs for one size; the large one only with the types that training uses, to stay quick.
+std::vector<at::ScalarType> types_for(int64_t numel) {
+  return numel > 100000 ? std::vector<at::ScalarType>{at::kFloat, at::kBFloat16} : kTypes;
+}
+
+void for_all_worlds_and_sizes(testing_support::RankBody body) {
+  for (const int world : kWorlds) {
+    for (const int64_t size : kSizes) {
+      SCOPED_TRACE(::testing::Message() << "world " << world << ", size " << size);
+      testing_support::run_ranks_body(world, body, {.argument = std::to_string(size)});
+    }
+  }
+}
+
+int64_t size_argument() {
+  return std::stoll(rank_argument());
+}
+
+TEST(Operations, AllReduceEveryTypeAndReduction) {
+  for_all_worlds_and_sizes([](Group& group) {
+    const int64_t numel = size_argument();
+    for (const at::ScalarType type : types_for(numel)) {
+      for (const ReduceOp op : kOps) {
+        if (!is_reducible(type, op) ||
+            (numel > 100000 && op != ReduceOp::Sum && op != ReduceOp::Average)) {
+          continue;
+        }
+        at::Tensor x = input_of(group.rank(), numel, type);
+        group.all_reduce(x, {.op = op});
+        EXPECT_TRUE(x.equal(reduced(group.size(), numel, type, op)))
+            << "type " << c10::toString(type) << ", op " << static_cast<int>(op);
+      }
+    }
+  });
+}
+
+TEST(Operations, BroadcastFromEveryRoot) {
+  for_all_worlds_and_sizes([](Group& group) {
+    const int64_t numel = size_argument();
+    for (const at::ScalarType type : types_for(numel)) {
+      const int root = static_cast<int>(type) % group.size();
+      at::Tensor x = input_of(group.rank(), numel, type);
+      group.broadcast(x, {.root = root});
+      EXPECT_TRUE(x.equal(input_of(root, numel, type))) << c10::toString(type);
+    }
+  });
+}
+
+TEST(Operations, AllGatherInTheOrderOfRanks) {
+  for_all_worlds_and_sizes([](Group& group) {
+    const int64_t numel = size_argument();
+    for (const at::ScalarType type : types_for(numel)) {
+      at::Tensor all = at::empty({group.size(), numel}, type);
+      group.all_gather(all, input_of(group.rank(), numel, type));
+      for (int rank = 0; rank < group.size(); ++rank) {
+        EXPECT_TRUE(all[rank].equal(input_of(rank, numel, type)))
+            << c10::toString(type) << " of rank " << rank;
+      }
+    }
+  });
+}
+
+TEST(Operations, ReduceScatterGivesEachRankItsPart) {
+  for_all_worlds_and_sizes([](Group& group) {
+    const int64_t numel = size_argument();
+    for (const at::ScalarType type : types_for(numel)) {
+      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::BitOr}) {
+        if (!is_reducible(type, op)) {
+          continue;
+        }
+        at::Tensor part = at::empty({numel}, type);
+        group.reduce_scatter(part, input_of(group.rank(), numel * group.size(), type), {.op = op});
+        const at::Tensor whole = reduced(group.size(), numel * group.size(), type, op);
+        EXPECT_TRUE(part.equal(whole.narrow(0, numel * group.rank(), numel)))
+            << c10::toString(type);
+      }
+    }
+  });
+}
+
+TEST(Operations, AllToAllTransposes) {
+  for_all_worlds_and_sizes([](Group& group) {
+    const int64_t numel = size_argument();
+    for (const at::ScalarType type : types_for(numel)) {
+      at::Tensor from_all = at::empty({group.size(), numel}, type);
+      group.all_to_all(
+          from_all, input_of(group.rank(), numel * group.size(), type).view({group.size(), numel}));
+      for (int rank = 0; rank < group.size(); ++rank) {
+        const at::Tensor theirs =
+            input_of(rank, numel * group.size(), type).narrow(0, numel * group.rank(), numel);
+        EXPECT_TRUE(from_all[rank].equal(theirs)) << c10::toString(type) << " of rank " << rank;
+      }
+    }
+  });
+}
+
+TEST(Operations, AllToAllWithUnevenParts) {
+  for (const int world : kWorlds) {
+    run_ranks(world, [](Group& group) {
+      // Rank r sends r + p rows to rank p (none from rank 0 to itself); rows carry their sender.
+      std::vector<int64_t> to;
+      std::vector<int64_t> from;
+      int64_t num_out = 0;
+      int64_t num_in = 0;
+      for (int p = 0; p < group.size(); ++p) {
+        to.push_back(group.rank() + p);
+        from.push_back(p + group.rank());
+        num_out += to.back();
+        num_in += from.back();
+      }
+      const at::Tensor input = at::full({num_out, 3}, group.rank(), at::kInt);
+      at::Tensor output = at::full({num_in, 3}, -1, at::kInt);
+      group.all_to_all(output, input, {.input_splits = to, .output_splits = from});
+      int64_t row = 0;
+      for (int p = 0; p < group.size(); ++p) {
+        const int64_t count = from[static_cast<size_t>(p)];
+        EXPECT_TRUE(output.narrow(0, row, count).equal(at::full({count, 3}, p, at::kInt)))
+            << "from rank " << p;
+        row += count;
+      }
+    });
+  }
+}
+
+TEST(Operations, MessagesGoRoundTheRing) {
+  for (const int world : {2, 3, 4, 7}) {
+    for (const int64_t size : kSizes) {
+      run_ranks(world,
+                [](Group& group) {
+                  const int64_t numel = size_argument();
+                  const int next = (group.rank() + 1) % group.size();
+                  const int previous = (group.rank() + group.size() - 1) % group.size();
+                  for (const at::ScalarType type : types_for(numel)) {
+                    at::Tensor got = at::empty({numel}, type);
+                    Work receive = group.recv_async(got, previous, {.tag = 7});
+                    group.send(input_of(group.rank(), numel, type), next, {.tag = 7});
+                    receive.wait();
+                    EXPECT_TRUE(got.equal(input_of(previous, numel, type))) << c10::toString(type);
+                  }
+                },
+                {.argument = std::to_string(size)});
+    }
+  }
+}
+
+TEST(Operations, TagsKeepMessagesApart) {
+  run_ranks(2, [](Group& group) {
+    if (group.rank() == 0) {
+      Work first = group.send_async(at::full({4}, 1.0f), 1, {.tag = 1});
+      Work second = group.send_async(at::full({4}, 2.0f), 1, {.tag = 2});
+      first.wait();
+      second.wait();
+    } else {
+      at::Tensor two = at::zeros({4});
+      at::Tensor one = at::zeros({4});
+      group.recv(two, 0, {.tag = 2});
+      group.recv(one, 0, {.tag = 1});
+      EXPECT_TRUE(two.equal(at::full({4}, 2.0f)));
+      EXPECT_TRUE(one.equal(at::full({4}, 1.0f)));
+    }
+  });
+}
+
+TEST(Operations, BarrierLetsNobodyThroughEarly) {
+  for (const int world : kWorlds) {
+    run_ranks(world, [](Group& group) {
+      if (group.size() == 1) {
+        group.barrier();
+        return;
+      }
+      Store store = group.store();
+      for (int round = 0; round < 3; ++round) {
+        const std::string key =
+            "barrier/" + std::to_string(group.size()) + "/" + std::to_string(round);
+        store.add(key, 1);
+        group.barrier();
+        EXPECT_EQ(store.add(key, 0), group.size());
+      }
+    });
+  }
+}
+
+TEST(Operations, ManyInFlightEndInOrderWithTheRightResults) {
+  for (const int world : {2, 4}) {
+    run_ranks(world, [](Group& group) {
+      std::vector<at::Tensor> tensors;
+      std::vector<Work> works;
+      for (int i = 0; i < 20; ++i) {
+        tensors.push_back(at::full({1001}, static_cast<float>(group.rank() + i)));
+        works.push_back(group.all_reduce_async(tensors.back()));
+      }
+      const float ranks = static_cast<float>(group.size() * (group.size() - 1)) / 2;
+      for (int i = 19; i >= 0; --i) {  // waited for in any order
+        works[static_cast<size_t>(i)].wait();
+        works[static_cast<size_t>(i)].wait();  // twice is once
+        EXPECT_TRUE(works[static_cast<size_t>(i)].done());
+        const float expected = ranks + static_cast<float>(group.size() * i);
+        EXPECT_TRUE(tensors[static_cast<size_t>(i)].equal(at::full({1001}, expected))) << i;
+      }
+    });
+  }
+}
+
+TEST(Operations, AnAsyncResultIsNotThereBeforeWait) {
+  run_ranks(2, [](Group& group) {
+    at::Tensor x = at::ones({8});
+    Work work = group.all_reduce_async(x);
+    while (!work.done()) {
+    }
+    EXPECT_TRUE(x.equal(at::ones({8}))) << "only wait() writes";
+    work.wait();
+    EXPECT_TRUE(x.equal(at::full({8}, 2.0f)));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+#include "support/fleet.h"
+
+#include <map>
+#include <memory>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "base/env.h"
+#include "base/process.h"
+#include "base/secret.h"
+#include "base/store_server.h"
+
+namespace lockstep::testing_support {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+constexpr const char* kChannelVariable = "LOCKSTEP_TEST_CHANNEL";
+constexpr size_t kMaxMessage = 1 << 16;
+
+std::string& argument_slot() {
+  static std::string argument;
+  return argument;
+}
+
+// A function's place in this binary, the same in every process that runs it.
+std::ptrdiff_t place_of(RankBody body) {
+  return reinterpret_cast<const char*>(body) - reinterpret_cast<const char*>(&place_of);
+}
+RankBody body_at(std::ptrdiff_t place) {
+  return reinterpret_cast<RankBody>(reinterpret_cast<const char*>(&place_of) + place);
+}
+
+void send_json(int fd, const Json& message) {
+  const std::string text = message.dump().substr(0, kMaxMessage);
+  if (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) < 0) {
+    throw IoError("test channel: {}", errno_text(errno));
+  }
+}
+
+// Nothing at a hang-up.
+Json receive_json(int fd) {
+  std::string text(kMaxMessage, '\0');
+  const ssize_t n = ::recv(fd, text.data(), text.size(), 0);
+  return n <= 0 ? Json() : Json::parse(text.substr(0, static_cast<size_t>(n)), nullptr, false);
+}
+
+// ---- in a rank
+
+Json run_body(RankBody body, Group& group) {
+  ::testing::TestPartResultArray results;
+  std::string thrown;
+  {
+    const ::testing::ScopedFakeTestPartResultReporter reporter(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &results);
+    try {
+      body(group);
+    } catch (const std::exception& error) {
+      thrown = error.what();
+    }
+  }
+  Json failures = Json::array();
+  for (int i = 0; i < results.size() && i < 20; ++i) {
+    const auto& result = results.GetTestPartResult(i);
+    if (result.failed()) {
+      failures.push_back(fmt::format("{}:{}: {}", result.file_name() ? result.file_name() : "?",
+                                     result.line_number(),
+                                     std::string(result.message()).substr(0, 2000)));
+    }
+  }
+  if (!thrown.empty()) {
+    failures.push_back("the body threw: " + thrown.substr(0, 2000));
+  }
+  return failures;
+}
+
+int rank_main(int channel) {
+  const Env env;
+  const int rank = static_cast<int>(*env.integer("LOCKSTEP_RANK", 0, 1000));
+  const int size = static_cast<int>(*env.integer("LOCKSTEP_WORLD_SIZE", 1, 1000));
+  log::set_rank(rank);
+  log::set_level(log::Level::Warn);
+  const Store store = Store::connect({.endpoint = *env.text("LOCKSTEP_STORE"),
+                                      .job_id = *env.text("LOCKSTEP_JOB_ID"),
+                                      .secret = *env.text("LOCKSTEP_JOB_SECRET")});
+  std::unique_ptr<Group> group;
+  for (;;) {
+    const Json command = receive_json(channel);
+    if (!command.is_object()) {
+      return 0;  // the test is over
+    }
+    argument_slot() = command.at("argument");
+    Json failures;
+    try {
+      if (!group) {
+        group = std::make_unique<Group>(make_group(
+            store, {.name = command.at("group"), .rank = rank, .size = size, .timeout = 30s}));
+      }
+      failures = run_body(body_at(command.at("place").get<std::ptrdiff_t>()), *group);
+    } catch (const Error& error) {
+      failures = Json::array({std::string("no group: ") + error.what()});
+    }
+    try {
+      group->barrier({.timeout = 20s});  // broken by the body? then the next one gets a new group
+    } catch (const Error&) {
+      group.reset();
+    }
+    send_json(channel, {{"failures", failures}});
+  }
+}
+
+// ---- in the test
+
+class Fleet {
+ public:
+  Fleet(int world, const std::vector<std::string>& extra_env) : world_(world) {
+    server_ = std::make_unique<StoreServer>(StoreServerOptions{.job_id = job_, .secret = secret_});
+    server_->start();
+    for (int rank = 0; rank < world; ++rank) {
+      start_rank(rank, extra_env);
+    }
+  }
+
+  // True if all ranks are alive and may be used again.
+  bool run(RankBody body, const RunOptions& options) {
+    const Json command = {{"place", place_of(body)},
+                          {"argument", options.argument},
+                          {"group", fmt::format("case-{}", num_cases_++)}};
+    for (const Member& member : members_) {
+      send_json(member.channel.get(), command);
+    }
+    const Deadline deadline = Deadline::after(options.limit);
+    bool is_whole = true;
+    for (int rank = 0; rank < world_; ++rank) {
+      is_whole &= collect(rank, options, deadline);
+    }
+    return is_whole;
+  }
+
+ private:
+  struct Member {
+    UniqueFd channel;
+    Process process;
+  };
+
+  void start_rank(int rank, const std::vector<std::string>& extra_env) {
+    FdPair channel = make_socket_pair(SOCK_SEQPACKET);
+    ProcessOptions options;
+    options.argv = {"/proc/self/exe"};
+    options.env = {{"LOCKSTEP_RANK", std::to_string(rank)},
+                   {"LOCKSTEP_WORLD_SIZE", std::to_string(world_)},
+                   {"LOCKSTEP_STORE", server_->endpoint().text()},
+                   {"LOCKSTEP_JOB_ID", job_},
+                   {"LOCKSTEP_JOB_SECRET", secret_},
+                   {"OMP_NUM_THREADS", "1"},
+                   {kChannelVariable, std::to_string(channel.write.get())}};
+    for (const auto& entry : extra_env) {
+      options.env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+    }
+    options.inherit_fds = {channel.write.get()};
+    Process process(options);
+    members_.push_back({std::move(channel.read), std::move(process)});
+  }
+
+  bool collect(int rank, const RunOptions& options, Deadline deadline) {
+    Member& member = members_[static_cast<size_t>(rank)];
+    const bool must_die = std::count(options.dies.begin(), options.dies.end(), rank) != 0;
+    pollfd entry{member.channel.get(), POLLIN, 0};
+    while (::poll(&entry, 1, deadline.poll_ms()) <= 0) {
+      if (deadline.expired()) {
+        ADD_FAILURE() << "rank " << rank << " of " << world_ << " hangs: not done after "
+                      << options.limit.count() << " s";
+        return false;
+      }
+    }
+    const Json reply = receive_json(member.channel.get());
+    if (!reply.is_object()) {
+      const auto status = member.process.wait(Deadline::after(5s));
+      EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_
+                            << " died: " << (status ? status->text() : "it hung up");
+      return false;
+    }
+    EXPECT_FALSE(must_die) << "rank " << rank << " was to die and lives";
+    bool ok = true;
+    for (const auto& failure : reply.at("failures")) {
+      ADD_FAILURE() << "rank " << rank << " of " << world_ << ": " << failure.get<std::string>();
+      ok = false;
+    }
+    return ok;
+  }
+
+  const int world_;
+  const std::string job_ = make_job_id();
+  const std::string secret_ = make_secret();
+  int num_cases_ = 0;
+  std::unique_ptr<StoreServer> server_;
+  std::vector<Member> members_;  // destroyed before the server: killed and reaped
+};
+
+std::map<int, std::unique_ptr<Fleet>>& kept_fleets() {
+  static std::map<int, std::unique_ptr<Fleet>> fleets;
+  return fleets;
+}
+
+}  // namespace
+
+const std::string& rank_argument() {
+  return argument_slot();
+}
+
+void die_now() {
+  ::kill(::getpid(), SIGKILL);
+  for (;;) {
+    ::pause();
+  }
+}
+
+void run_ranks_body(int world, RankBody body, const RunOptions& options) {
+  if (!options.env.empty()) {
+    Fleet(world, options.env).run(body, options);
+    return;
+  }
+  auto& fleet = kept_fleets()[world];
+  if (!fleet) {
+    fleet = std::make_unique<Fleet>(world, std::vector<std::string>{});
+  }
+  if (!fleet->run(body, options)) {
+    fleet.reset();
+  }
+}
+
+int test_main(int argc, char** argv) {
+  if (const auto channel = Env().integer(kChannelVariable, 0, 1 << 20)) {
+    return rank_main(static_cast<int>(*channel));
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  const int result = RUN_ALL_TESTS();
+  kept_fleets().clear();
+  return result;
+}
+
+}  // namespace lockstep::testing_support

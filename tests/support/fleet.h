@@ -1,0 +1,56 @@
+#pragma once
+
+// Ranks for tests: real processes, started once per world size and kept between cases (libtorch
+// costs a quarter of a second per start).
+//
+//   TEST(AllReduce, EveryRankHoldsTheSum) {
+//     for (int world : {1, 2, 3}) {
+//       run_ranks(world, [](Group& group) {
+//         auto x = torch::ones({3});
+//         group.all_reduce(x);
+//         EXPECT_TRUE(x.equal(torch::full({3}, group.size())));      // a failure here fails the
+//         test
+//       });
+//     }
+//   }
+//
+// The body runs in other processes: it must not capture. It may look at rank_argument(), which
+// run_ranks carries over. Every process runs this same binary, so a function's place in it is
+// enough to find the body.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/group.h>
+
+namespace lockstep::testing_support {
+
+using RankBody = void (*)(Group& group);
+
+struct RunOptions {
+  std::string argument;   // what rank_argument() returns in the body
+  std::vector<int> dies;  // ranks whose process must be killed by the body; the others must end it
+  std::chrono::seconds limit{60};  // then the ranks are killed and the test fails
+  std::vector<std::string> env;  // "NAME=value", for ranks of their own (a fleet that is not kept)
+};
+
+// Fails the current test for each failed expectation in a rank, and if one hangs, throws or dies
+// unasked.
+void run_ranks_body(int world, RankBody body, const RunOptions& options);
+
+template <typename Body>
+void run_ranks(int world, Body body, const RunOptions& options = {}) {
+  run_ranks_body(world, static_cast<RankBody>(body), options);
+}
+
+// In a body: what run_ranks was given.
+const std::string& rank_argument();
+
+// In a body: ends this process as `kill -9` does.
+[[noreturn]] void die_now();
+
+// What main() of a test binary calls: tests, or a rank if this process was started as one.
+int test_main(int argc, char** argv);
+
+}  // namespace lockstep::testing_support

@@ -1,0 +1,5 @@
+#include "support/fleet.h"
+
+int main(int argc, char** argv) {
+  return lockstep::testing_support::test_main(argc, argv);
+}
