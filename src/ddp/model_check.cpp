@@ -1,0 +1,107 @@
+#include "ddp/model_check.h"
+
+#include <cstring>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+// One line per tensor: all that must agree.
+std::vector<std::string> describe(const NamedTensors& tensors) {
+  std::vector<std::string> lines;
+  for (const auto& [name, tensor] : tensors) {
+    lines.push_back(fmt::format("{}: {} [{}]{}", name, c10::toString(tensor.scalar_type()),
+                                fmt::join(tensor.sizes(), ", "),
+                                tensor.requires_grad() ? "" : " (not trained)"));
+  }
+  return lines;
+}
+
+std::string join(const std::vector<std::string>& lines) {
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// Every rank gets `from`'s text.
+std::string broadcast_text(Group& group, const std::string& text, int from) {
+  at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  group.broadcast(size, {.root = from});
+  at::Tensor bytes = at::empty({size.item<int64_t>()}, at::kByte);
+  if (group.rank() == from) {
+    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  }
+  group.broadcast(bytes, {.root = from});
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+}  // namespace
+
+void check_same_model(Group& group, const NamedTensors& tensors) {
+  const std::string mine = join(describe(tensors));
+  const std::string first = broadcast_text(group, mine, 0);
+  at::Tensor differing = at::full({1}, mine == first ? group.size() : group.rank(), at::kLong);
+  group.all_reduce(differing, {.op = ReduceOp::Min});
+  const auto rank = static_cast<int>(differing.item<int64_t>());
+  if (rank == group.size()) {
+    return;
+  }
+  // All ranks learn the lowest differing rank's model, so that all can say the same sentence.
+  const std::vector<std::string> theirs = split(broadcast_text(group, mine, rank));
+  const std::vector<std::string> ours = split(first);
+  size_t i = 0;
+  while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
+    ++i;
+  }
+  throw UsageError(
+      "ddp: the model differs between ranks: rank 0 has {}, rank {} has {}; build the same model "
+      "on "
+      "every rank",
+      i < ours.size() ? ours[i] : "nothing more", rank,
+      i < theirs.size() ? theirs[i] : "nothing more");
+}
+
+void broadcast_tensors(Group& group, const NamedTensors& tensors, int64_t chunk_bytes) {
+  for (size_t begin = 0; begin < tensors.size();) {
+    size_t end = begin;
+    int64_t bytes = 0;
+    do {
+      bytes += static_cast<int64_t>(tensors[end++].second.nbytes());
+    } while (end < tensors.size() &&
+             bytes + static_cast<int64_t>(tensors[end].second.nbytes()) <= chunk_bytes);
+
+    at::Tensor chunk = at::empty({bytes}, at::kByte);
+    char* next = static_cast<char*>(chunk.mutable_data_ptr());
+    for (size_t i = begin; i < end; ++i) {
+      const at::Tensor source = tensors[i].second.detach().contiguous();
+      std::memcpy(next, source.const_data_ptr(), source.nbytes());
+      next += source.nbytes();
+    }
+    group.broadcast(chunk);
+    next = static_cast<char*>(chunk.mutable_data_ptr());
+    for (size_t i = begin; i < end; ++i) {
+      at::Tensor target = tensors[i].second.detach();
+      at::Tensor dense =
+          at::empty(target.sizes(), target.options().memory_format(at::MemoryFormat::Contiguous));
+      std::memcpy(dense.mutable_data_ptr(), next, dense.nbytes());
+      target.copy_(dense);
+      next += dense.nbytes();
+    }
+    begin = end;
+  }
+}
+
+}  // namespace lockstep
