@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +14,8 @@
 #include <string.h>
 
 #include <lockstep/base/error.h>
+
+#include "base/env.h"
 
 extern char** environ;
 
@@ -118,6 +121,16 @@ std::string signal_name(int signal) {
 std::string ExitStatus::text() const {
   return signal != 0 ? fmt::format("killed by signal {} ({})", signal, signal_name(signal))
                      : fmt::format("exit code {}", code);
+}
+
+pid_t host_pid() {
+  const pid_t own = ::getpid();
+  const std::string pair = Env().text("LOCKSTEP_HOST_PID").value_or("");  // "own:host"
+  const size_t colon = pair.find(':');
+  if (colon == std::string::npos || pair.substr(0, colon) != std::to_string(own)) {
+    return own;  // not in a namespace, or a child that inherited its parent's
+  }
+  return static_cast<pid_t>(parse_integer(pair.substr(colon + 1), 1, INT_MAX).value_or(own));
 }
 
 UniqueFd open_pidfd(pid_t pid) {

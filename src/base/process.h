@@ -79,6 +79,11 @@ Output run_process(ProcessOptions options, Deadline deadline);
 // pidfd_open(2). Throws IoError.
 UniqueFd open_pidfd(pid_t pid);
 
+// This process's pid as the host sees it. `lockstep run` may start ranks in a PID namespace, where
+// getpid() is a small number that means nothing outside; it tells the other one in
+// LOCKSTEP_HOST_PID.
+pid_t host_pid();
+
 // "SIGKILL" for 9.
 std::string signal_name(int signal);
 

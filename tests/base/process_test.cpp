@@ -90,6 +90,17 @@ TEST(Process, LargeOutputOnBothStreamsDoesNotBlock) {
   EXPECT_EQ(output.err.size(), 1000000u);
 }
 
+TEST(HostPid, IsBelievedOnlyByTheProcessItWasMeantFor) {
+  EXPECT_EQ(host_pid(), ::getpid());
+  ::setenv("LOCKSTEP_HOST_PID", (std::to_string(::getpid()) + ":123456").c_str(), 1);
+  EXPECT_EQ(host_pid(), 123456);
+  ::setenv("LOCKSTEP_HOST_PID", "1:123456", 1);
+  EXPECT_EQ(host_pid(), ::getpid());
+  ::setenv("LOCKSTEP_HOST_PID", (std::to_string(::getpid()) + ":x").c_str(), 1);
+  EXPECT_EQ(host_pid(), ::getpid());
+  ::unsetenv("LOCKSTEP_HOST_PID");
+}
+
 TEST(Process, SignalNamesAreThoseOfTheManual) {
   EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
   EXPECT_EQ(signal_name(64), "signal 64");

@@ -1,0 +1,85 @@
+#include "command_line.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/config.h"
+#include "base/env.h"
+
+namespace lockstep::app {
+
+namespace {
+
+// --nproc_per_node=a_b -> --nproc-per-node=a_b
+std::string with_dashes(std::string flag) {
+  const size_t end = std::min(flag.find('='), flag.size());
+  std::replace(flag.begin(), flag.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  return flag;
+}
+
+const CLI::Option& find_option(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->check_name(name)) {
+      return *option;
+    }
+    if (option->nonpositional()) {
+      names.push_back(option->get_single_name());
+    }
+  }
+  const std::string near =
+      nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
+  throw UsageError("there is no flag {}{}", name,
+                   near.empty() ? "" : fmt::format("; did you mean --{}?", near));
+}
+
+}  // namespace
+
+SplitArguments split_arguments(const CLI::App& app, const std::vector<std::string>& arguments) {
+  SplitArguments split;
+  auto next = arguments.begin();
+  while (next != arguments.end() && next->starts_with('-') && *next != "--") {
+    const std::string flag = with_dashes(*next++);
+    const size_t equals = flag.find('=');
+    const CLI::Option& option = find_option(app, flag.substr(0, equals));
+    split.flags.push_back(flag);
+    if (option.get_items_expected_max() > 0 && equals == std::string::npos) {
+      if (next == arguments.end()) {
+        throw UsageError("{} needs a value", flag);
+      }
+      // Joined, so that CLI11 cannot take a value that begins with a dash for a flag.
+      split.flags.back() += "=" + *next++;
+    }
+  }
+  if (next != arguments.end() && *next == "--") {
+    ++next;
+  }
+  split.command.assign(next, arguments.end());
+  return split;
+}
+
+bool parse_flags(CLI::App& app, std::vector<std::string> flags) {
+  std::reverse(flags.begin(), flags.end());  // as CLI11 wants them
+  try {
+    app.parse(flags);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()));
+  }
+}
+
+int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max) {
+  const auto number = parse_integer(text, min, max);
+  if (!number) {
+    throw UsageError("{} {} is not a whole number in [{}, {}]", flag, text, min, max);
+  }
+  return *number;
+}
+
+}  // namespace lockstep::app

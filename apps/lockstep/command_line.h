@@ -1,0 +1,31 @@
+#pragma once
+
+// Reading a sub-command's flags, on top of CLI11: both spellings of every flag, and one-sentence
+// errors.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::app {
+
+struct SplitArguments {
+  std::vector<std::string> flags;  // ours, with dashes: --nproc_per_node is --nproc-per-node
+  std::vector<std::string>
+      command;  // the first argument that is no flag, or what follows "--", and the rest
+};
+
+// Cuts `arguments` where the program to run begins; what follows is never looked at. Throws
+// UsageError for a flag that `app` does not have, naming the nearest.
+SplitArguments split_arguments(const CLI::App& app, const std::vector<std::string>& arguments);
+
+// Parses flags into what `app` is bound to. False if it was --help, which is then printed. Throws
+// UsageError.
+bool parse_flags(CLI::App& app, std::vector<std::string> flags);
+
+// The value of a flag as a whole number in [min, max]; throws UsageError.
+int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max);
+
+}  // namespace lockstep::app

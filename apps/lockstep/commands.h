@@ -1,0 +1,19 @@
+#pragma once
+
+// The sub-commands: each takes what stands after its name and returns the exit code. They throw
+// UsageError (main says it and exits 2) and other Errors (exit 1).
+
+#include <string>
+#include <vector>
+
+namespace lockstep::app {
+
+using Arguments = std::vector<std::string>;
+
+int run(const Arguments& arguments);
+int train(const Arguments& arguments);
+int explain(const Arguments& arguments);
+int doctor(const Arguments& arguments);
+int version();
+
+}  // namespace lockstep::app

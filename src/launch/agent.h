@@ -1,0 +1,69 @@
+#pragma once
+
+// The process that stands for a node: it starts the guardian, carries the workers' output to the
+// console and the log files, and reports to the leader.
+
+#include <array>
+#include <optional>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "launch/console.h"
+#include "launch/guardian.h"
+#include "launch/line_splitter.h"
+#include "launch/log_file.h"
+#include "launch/message.h"
+#include "launch/plan.h"
+
+namespace lockstep {
+
+// Lives in a process of its own, without threads.
+class Agent {
+ public:
+  // `leader_fd`: to the leader; end of file on it is the leader's death. `lock_fd`: as in
+  // ConsoleOptions.
+  Agent(const NodePlan& plan, int leader_fd, int lock_fd);
+
+  // Does everything; returns when the node's processes are gone and their output is written.
+  int run();
+
+ private:
+  static constexpr size_t kNumStreams = 2;  // 0: standard output, 1: standard error
+
+  struct Stream {
+    UniqueFd pipe;
+    LineSplitter splitter;
+    LogFile log;
+    std::string prefix;
+  };
+  struct Rank {
+    int rank = 0;
+    pid_t pid = 0;
+    std::array<Stream, kNumStreams> streams;
+    Tail tail;
+  };
+
+  std::vector<WorkerStreams> open_streams();
+  void start_guardian();
+  void relay();
+  void read_leader();
+  void read_guardian();
+  void pass_on(Message message, pid_t sender);
+  bool read_stream(Rank& rank, size_t stream);
+  void drain(Rank& rank);
+  void end_stream(Rank& rank, size_t stream);
+  void take_line(Rank& rank, size_t stream, std::string_view line);
+  void reap_guardian();
+  void flush();
+
+  const NodePlan& plan_;
+  const int leader_fd_;
+  std::array<Console, kNumStreams> consoles_;
+  std::vector<Rank> ranks_;
+  UniqueFd control_;
+  pid_t guardian_ = 0;
+  bool guardian_gone_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+
+// `lockstep doctor`: what this machine offers, what is wrong with it and how to mend it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class CheckStatus { Ok, Note, Problem };
+
+struct CheckResult {
+  std::string name;
+  CheckStatus status = CheckStatus::Ok;
+  std::string found;
+  std::string fix;  // empty if there is nothing to mend
+};
+
+struct DoctorOptions {
+  std::string root;           // before /proc, /sys and /dev: tests give a folder of their own
+  std::string torch_program;  // REQUIRED: path of lockstep-torch
+  std::string compiler = "g++";
+  std::string cuda_compiler = "nvcc";
+};
+
+// All checks, in the order in which they are shown.
+std::vector<CheckResult> run_checks(const DoctorOptions& options);
+
+bool is_healthy(const std::vector<CheckResult>& checks);  // no Problem
+std::string checks_table(const std::vector<CheckResult>& checks);
+std::string checks_json(const std::vector<CheckResult>& checks);  // docs/concepts/launch.md
+
+// The checks, one by one; each takes what it judges.
+CheckResult check_compiler(const std::string& program);
+std::vector<CheckResult> check_torch(const std::string& program);  // libtorch and Gloo
+CheckResult check_cuda_toolkit(const std::string& program);
+CheckResult check_driver(const std::string& root);
+CheckResult check_shared_memory(const std::string& folder);
+CheckResult check_cores(const std::string& root, int num_affine);
+CheckResult check_memory(const std::string& root);
+CheckResult check_open_files(uint64_t soft_limit, uint64_t hard_limit);
+CheckResult check_processes(uint64_t soft_limit);
+
+// `addresses`: what the name resolves to, numeric; `error`: why it does not, if it does not.
+CheckResult check_host_name(const std::string& name, const std::vector<std::string>& addresses,
+                            const std::string& error);
+CheckResult check_isolation(const std::optional<std::string>& refusal);
+
+// CPU time that the cgroup (v1 or v2) grants, in cores; nothing if it has no limit.
+std::optional<double> cgroup_cpu_limit(const std::string& root);
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+#pragma once
+
+// The parent of a node's workers. It starts them, says how each ended, stops them when told to, and
+// leaves nobody behind: not when all have ended, not when its agent is gone.
+
+#include <sys/types.h>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/unique_fd.h"
+#include "launch/plan.h"
+
+namespace lockstep {
+
+// The ends of a worker's pipes that the worker writes to.
+struct WorkerStreams {
+  UniqueFd out;
+  UniqueFd err;
+};
+
+// Lives in a process of its own, without threads.
+class Guardian {
+ public:
+  // `control_fd`: to the agent; end of file on it is the agent's death.
+  Guardian(const NodePlan& plan, int control_fd) : plan_(plan), control_fd_(control_fd) {}
+
+  // Does everything; returns when nobody is left. What goes wrong is said to the agent (Failed).
+  int run(std::vector<WorkerStreams> streams);
+
+ private:
+  struct Worker {
+    int rank = 0;
+    pid_t pid = 0;
+    UniqueFd pidfd;
+    bool running = true;
+    bool was_exiting = false;  // before it was told to: a failure of its own
+    bool group_gone = false;   // never signal its process group again: the number may be reused
+  };
+
+  void isolate();
+  void open_events();
+  void start_workers(std::vector<WorkerStreams> streams);
+  void wait_for_events();
+  void read_control();
+  void worker_ended(Worker& worker);
+  void reap_orphans();
+  void stop();
+  void signal_groups(int signal);
+  bool groups_are_empty();
+  void kill_everyone();
+  bool finished();
+  int poll_ms() const;
+
+  const NodePlan& plan_;
+  const int control_fd_;
+  UniqueFd epoll_;
+  UniqueFd child_signals_;
+  UniqueFd host_proc_;  // the host's /proc, if the workers see another
+  std::vector<Worker> workers_;
+  size_t num_running_ = 0;
+  bool stopping_ = false;
+  bool killing_ = false;
+  Deadline kill_at_ = Deadline::never();
+};
+
+}  // namespace lockstep

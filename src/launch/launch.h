@@ -1,0 +1,43 @@
+#pragma once
+
+// Starts a program on every rank of a job and stays until the last of its processes is gone.
+//
+//   leader    this process: the job's identity, its store, the verdict
+//     agent     one per node (emulated or not): output, logs, reports to the leader
+//       guardian  parent of the node's workers; when it ends, for whatever reason, so do they
+//         worker    one per rank: the user's program
+//
+// Every link of the chain is a socket whose other end only the neighbour holds: the end of a
+// process is the end of file at its neighbours, so that `kill -9` of any of them leaves nobody
+// behind.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launch/isolation.h"
+
+namespace lockstep {
+
+struct LaunchOptions {
+  std::string name = "lockstep run";  // begins every message
+  int procs_per_node = 1;             // ranks on each node, in [1, kMaxProcsPerNode]
+  int local_nodes = 1;                // nodes emulated on this host, in [1, kMaxLocalNodes]
+  std::string log_dir;                // empty: no log files
+  bool prefix = true;                 // "r2: " before each line of rank 2
+  std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  IsolationMode isolation = IsolationMode::Auto;
+  int quiet_code = 0;  // a rank that fails with it has said why itself: no report (0: none such)
+  std::vector<std::string> command;  // REQUIRED: program (searched in PATH) and arguments
+};
+
+inline constexpr int kMaxProcsPerNode = 1024;
+inline constexpr int kMaxLocalNodes = 64;
+
+// Runs the job to its end and returns its exit code: 0 if every rank ended with 0, that of the
+// first failure (128 + signal) otherwise, 128 + signal if this process was told to stop. Says on
+// standard error what failed. Forks: call it before any thread exists. Throws UsageError for an
+// option out of range, IoError when the system refuses what the job needs before it starts.
+int run_job(const LaunchOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#pragma once
+
+// One rank's log file, which a full disk must not turn into the end of a training.
+
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.h"
+
+namespace lockstep {
+
+class LogFile {
+ public:
+  LogFile() = default;  // none
+  // Throws IoError if it cannot be made.
+  explicit LogFile(const std::string& path);
+
+  // The first failure is said in the log; then the file is given up and the rank goes on.
+  void write(std::string_view bytes);
+
+  bool is_open() const { return static_cast<bool>(fd_); }
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+}  // namespace lockstep

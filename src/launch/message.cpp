@@ -1,0 +1,106 @@
+#include "launch/message.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/unique_fd.h"
+
+namespace lockstep {
+
+namespace {
+
+// The fixed part on the wire; both ends are the same program on the same host.
+struct Header {
+  int32_t kind;
+  int32_t rank;
+  int32_t pid;
+  int32_t code;
+  int32_t signal;
+  int32_t stopped;
+  int64_t stamp_ns;
+};
+
+pid_t sender_of(msghdr& header) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS) {
+      ucred credentials;
+      std::memcpy(&credentials, CMSG_DATA(c), sizeof credentials);
+      return credentials.pid;
+    }
+  }
+  return 0;
+}
+
+Message decode(const Header& header, const char* text, size_t text_size) {
+  Message message;
+  message.kind = static_cast<MessageKind>(header.kind);
+  message.rank = header.rank;
+  message.pid = header.pid;
+  message.status = {.code = header.code, .signal = header.signal};
+  message.stopped = header.stopped != 0;
+  message.stamp_ns = header.stamp_ns;
+  message.text.assign(text, text_size);
+  return message;
+}
+
+}  // namespace
+
+bool send_message(int fd, const Message& message) noexcept {
+  Header header{static_cast<int32_t>(message.kind),
+                message.rank,
+                message.pid,
+                message.status.code,
+                message.status.signal,
+                message.stopped ? 1 : 0,
+                message.stamp_ns};
+  iovec parts[2] = {
+      {&header, sizeof header},
+      {const_cast<char*>(message.text.data()), std::min(message.text.size(), kMaxMessageText)}};
+  msghdr packet{};
+  packet.msg_iov = parts;
+  packet.msg_iovlen = 2;
+  while (::sendmsg(fd, &packet, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Received receive_message(int fd) {
+  Header header{};
+  static char text[kMaxMessageText];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+  iovec parts[2] = {{&header, sizeof header}, {text, sizeof text}};
+  msghdr packet{};
+  packet.msg_iov = parts;
+  packet.msg_iovlen = 2;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  for (;;) {
+    const ssize_t n = ::recvmsg(fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n == 0) {
+      return {.closed = true};
+    }
+    if (n < 0) {
+      // ECONNRESET says only that the peer left something unread; what it said is still to be read.
+      if (errno == EINTR || errno == ECONNRESET) {
+        continue;
+      }
+      if (errno == EAGAIN) {
+        return {};
+      }
+      throw IoError("cannot read from a process of the job: {}", errno_text(errno));
+    }
+    LOCKSTEP_CHECK(static_cast<size_t>(n) >= sizeof header, "a message of {} bytes", n);
+    return {.message = decode(header, text, static_cast<size_t>(n) - sizeof header),
+            .sender = sender_of(packet)};
+  }
+}
+
+}  // namespace lockstep

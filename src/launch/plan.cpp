@@ -1,0 +1,154 @@
+#include "launch/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <netinet/in.h>
+#include <sched.h>
+#include <string_view>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+
+namespace {
+
+// Set only if the user has not: they tune, they do not describe a place.
+void set_defaults(const RankPlace& place, std::map<std::string, std::string>& env) {
+  env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  const int threads = std::max(1, place.num_cores / std::max(1, place.ranks_on_host));
+  env.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
+}
+
+void set_torchrun_names(const RankPlace& place, const JobIdentity& job,
+                        std::map<std::string, std::string>& env) {
+  env["RANK"] = env["ROLE_RANK"] = std::to_string(place.rank);
+  env["WORLD_SIZE"] = env["ROLE_WORLD_SIZE"] = std::to_string(place.world_size);
+  env["LOCAL_RANK"] = std::to_string(place.local_rank);
+  env["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
+  env["GROUP_RANK"] = std::to_string(place.node);
+  env["GROUP_WORLD_SIZE"] = std::to_string(place.num_nodes);
+  env["ROLE_NAME"] = "default";
+  env["MASTER_ADDR"] = "127.0.0.1";
+  env["MASTER_PORT"] = std::to_string(job.master_port);
+  env["TORCHELASTIC_RESTART_COUNT"] = "0";
+  env["TORCHELASTIC_MAX_RESTARTS"] = "0";
+  env["TORCHELASTIC_RUN_ID"] = job.id;
+  env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  env.erase("TORCHELASTIC_ERROR_FILE");
+  if (!place.error_file.empty()) {
+    env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+  }
+}
+
+void set_own_names(const RankPlace& place, const JobIdentity& job,
+                   std::map<std::string, std::string>& env) {
+  env["LOCKSTEP_RANK"] = std::to_string(place.rank);
+  env["LOCKSTEP_WORLD_SIZE"] = std::to_string(place.world_size);
+  env["LOCKSTEP_LOCAL_RANK"] = std::to_string(place.local_rank);
+  env["LOCKSTEP_LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
+  env["LOCKSTEP_NODE_RANK"] = std::to_string(place.node);
+  env["LOCKSTEP_NUM_NODES"] = std::to_string(place.num_nodes);
+  env["LOCKSTEP_NODE_ID"] = fmt::format("{}-n{}", job.id, place.node);
+  env["LOCKSTEP_STORE"] = job.store.text();
+  env["LOCKSTEP_JOB_ID"] = job.id;
+  env["LOCKSTEP_JOB_SECRET"] = job.secret;
+  env["LOCKSTEP_GENERATION"] = "0";
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(const RankPlace& place, const JobIdentity& job,
+                                            const std::vector<std::string>& inherited) {
+  std::map<std::string, std::string> env;
+  for (const std::string& entry : inherited) {
+    const size_t equals = entry.find('=', 1);
+    if (equals != std::string::npos) {
+      env.try_emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  }
+  set_defaults(place, env);
+  set_torchrun_names(place, job, env);
+  set_own_names(place, job, env);
+  std::vector<std::string> entries;
+  entries.reserve(env.size());
+  for (const auto& [name, value] : env) {
+    entries.push_back(name + "=" + value);
+  }
+  return entries;
+}
+
+int num_available_cores() {
+  // Hosts may have more processors than a cpu_set_t; the kernel answers EINVAL until it fits.
+  for (size_t num_cpus = CPU_SETSIZE; num_cpus <= 64 * CPU_SETSIZE; num_cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(num_cpus);
+    const size_t bytes = CPU_ALLOC_SIZE(num_cpus);
+    const bool fits = ::sched_getaffinity(0, bytes, set) == 0;
+    const int count = fits ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (fits) {
+      return std::max(1, count);
+    }
+  }
+  return 1;
+}
+
+std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
+                                 const std::vector<std::string>& inherited_env) {
+  const int num_cores = num_available_cores();
+  const IsolationMode isolation = choose_isolation(options.isolation);
+  rlimit file_limit{};
+  ::getrlimit(RLIMIT_NOFILE, &file_limit);
+  std::vector<NodePlan> nodes;
+  for (int node = 0; node < options.local_nodes; ++node) {
+    NodePlan plan{.name = options.name,
+                  .node = node,
+                  .num_nodes = options.local_nodes,
+                  .isolation = isolation,
+                  .stop_grace = options.stop_grace,
+                  .prefix = options.prefix,
+                  .command = options.command,
+                  .file_limit = file_limit};
+    for (int local = 0; local < options.procs_per_node; ++local) {
+      RankPlace place{.rank = node * options.procs_per_node + local,
+                      .world_size = options.local_nodes * options.procs_per_node,
+                      .local_rank = local,
+                      .local_world_size = options.procs_per_node,
+                      .node = node,
+                      .num_nodes = options.local_nodes,
+                      .num_cores = num_cores,
+                      .ranks_on_host = options.local_nodes * options.procs_per_node};
+      std::string folder;
+      if (!options.log_dir.empty()) {
+        folder = fmt::format("{}/{}/attempt_0/rank_{}", options.log_dir, job.id, place.rank);
+        place.error_file = folder + "/error.json";
+      }
+      plan.workers.push_back({.rank = place.rank,
+                              .local_rank = local,
+                              .env = worker_environment(place, job, inherited_env),
+                              .log_folder = folder});
+    }
+    nodes.push_back(std::move(plan));
+  }
+  return nodes;
+}
+
+ReservedPort reserve_port() {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw IoError("cannot reserve a port for MASTER_PORT: {}", errno_text(errno));
+  }
+  return {std::move(fd), ntohs(address.sin_port)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#pragma once
+
+// What a job is before it starts: who it is, which rank runs where, with which environment.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+
+#include "base/socket.h"
+#include "launch/isolation.h"
+#include "launch/launch.h"
+
+namespace lockstep {
+
+struct JobIdentity {
+  std::string id;
+  std::string secret;
+  Endpoint store;            // lockstep's own store, in the leader
+  uint16_t master_port = 0;  // reserved for a store that rank 0 of a foreign program may open
+};
+
+struct WorkerPlan {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::string> env;  // NAME=value, all of it
+  std::string log_folder;        // empty: no log files
+};
+
+struct NodePlan {
+  std::string name;  // of the command, for messages
+  int node = 0;
+  int num_nodes = 1;
+  IsolationMode isolation = IsolationMode::Guardian;
+  std::chrono::nanoseconds stop_grace{};
+  bool prefix = true;
+  std::vector<std::string> command;
+  rlimit file_limit{};  // what workers get: the agent may raise its own
+  std::vector<WorkerPlan> workers;
+};
+
+// Ranks are dealt node by node: rank = node * procs_per_node + local rank.
+std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
+                                 const std::vector<std::string>& inherited_env);
+
+// The environment of one rank: `inherited`, with everything that describes a place in a job
+// replaced. docs/formats/environment.md is the list.
+struct RankPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node = 0;
+  int num_nodes = 1;
+  int num_cores = 1;  // that the job may use on this host; shared out as OMP_NUM_THREADS
+  int ranks_on_host = 1;
+  std::string error_file;  // empty: TORCHELASTIC_ERROR_FILE is unset
+};
+std::vector<std::string> worker_environment(const RankPlace& place, const JobIdentity& job,
+                                            const std::vector<std::string>& inherited);
+
+// Cores that this process may run on (sched_getaffinity).
+int num_available_cores();
+
+// A TCP socket bound to a free port, never listening: while it is open the kernel gives the port to
+// nobody else, and rank 0 can still bind and listen on it with SO_REUSEADDR, which every c10d store
+// sets.
+struct ReservedPort {
+  UniqueFd socket;
+  uint16_t port = 0;
+};
+ReservedPort reserve_port();
+
+}  // namespace lockstep

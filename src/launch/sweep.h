@@ -1,0 +1,24 @@
+#pragma once
+
+// Finding and ending every descendant of this process, whatever sessions and groups they moved to.
+
+#include <sys/types.h>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace lockstep {
+
+// Living descendants (not zombies) of this process, from one walk over /proc. `spared` and what
+// descends from it is left out. Relies on adopt_orphans(): the children of a dead child are still
+// below us.
+std::vector<pid_t> living_descendants(const std::vector<pid_t>& spared = {});
+
+// Kills (SIGKILL) and reaps all of them until none is left, and returns those that are still there
+// at the deadline: processes that the kernel cannot kill now (a dead network file system).
+std::vector<pid_t> kill_descendants(Deadline deadline, const std::vector<pid_t>& spared = {});
+
+// True if the process has begun to exit, of itself or killed, though it may not be a zombie yet.
+bool is_exiting(pid_t pid);
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#include "launch/worker.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "launch/fork.h"
+#include "launch/message.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kCannotExecute = 126;  // as shells answer
+constexpr int kNotFound = 127;
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) {
+    result.push_back(const_cast<char*>(text.c_str()));
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+void reset_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    ::signal(signal, SIG_DFL);  // refused for SIGKILL and SIGSTOP, which are what they should be
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// "LOCKSTEP_HOST_PID=5:17234": this process's pid as it sees it, and as the host does. Both,
+// because a child of the worker inherits the variable and must not take it for its own.
+std::string host_pid_entry(int host_proc_fd) {
+  char host_pid[32] = {};
+  const ssize_t size = ::readlinkat(host_proc_fd, "self", host_pid, sizeof host_pid - 1);
+  return size <= 0 ? "LOCKSTEP_HOST_PID="
+                   : "LOCKSTEP_HOST_PID=" + std::to_string(::getpid()) + ":" + host_pid;
+}
+
+int execute(const WorkerStart& start) {
+  ::setpgid(0, 0);
+  reset_signals();
+  ::setrlimit(RLIMIT_NOFILE, &start.node->file_limit);
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(start.stdout_fd, STDOUT_FILENO);
+  ::dup2(start.stderr_fd, STDERR_FILENO);
+  send_message(start.control_fd, {.kind = MessageKind::Started, .rank = start.worker->rank});
+
+  const std::vector<char*> argv = pointers(start.node->command);
+  std::vector<std::string> env = start.worker->env;
+  // One inherited from a job around this one comes first and would be believed.
+  std::erase_if(env, [](const auto& entry) { return entry.starts_with("LOCKSTEP_HOST_PID="); });
+  env.push_back(host_pid_entry(start.host_proc_fd));
+  const std::vector<char*> envp = pointers(env);
+  ::execvpe(argv[0], argv.data(), envp.data());
+  const int error = errno;
+  send_message(
+      start.control_fd,
+      {.kind = MessageKind::CannotStart, .rank = start.worker->rank, .status = {.code = error}});
+  return error == ENOENT ? kNotFound : kCannotExecute;
+}
+
+}  // namespace
+
+pid_t start_worker(const WorkerStart& start) {
+  const pid_t guardian = ::getpid();
+  const pid_t pid = fork_child([&] {
+    die_with_parent(guardian);
+    return execute(start);
+  });
+  ::setpgid(pid,
+            pid);  // whoever of the two comes first: the group must exist before it is signalled
+  return pid;
+}
+
+}  // namespace lockstep

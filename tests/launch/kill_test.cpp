@@ -1,0 +1,170 @@
+// kill -9 of any process of a job leaves nobody behind, not even children that moved to sessions of
+// their own.
+
+#include <cstdlib>
+#include <random>
+#include <signal.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/isolation.h"
+#include "launch/job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kFamily = "setsid sleep 1000 & echo ready; sleep 1000";
+
+bool is_required(const std::string& service) {
+  const char* list = std::getenv("LOCKSTEP_REQUIRE");
+  return list != nullptr &&
+         fmt::format(",{},", list).find(fmt::format(",{},", service)) != std::string::npos;
+}
+
+class Kill : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto refusal = GetParam() == "pidns" ? pid_namespace_refusal() : std::nullopt;
+    if (refusal) {
+      ASSERT_FALSE(is_required("namespaces")) << *refusal;
+      GTEST_SKIP() << *refusal;
+    }
+  }
+
+  std::vector<std::string> arguments(const std::string& script) const {
+    return {"--isolation",
+            GetParam(),
+            "--nproc-per-node",
+            "2",
+            "--local-nodes",
+            "2",
+            "--stop-grace",
+            "1",
+            "sh",
+            "-c",
+            script};
+  }
+};
+
+TEST_P(Kill, OfTheLeaderEndsAll) {
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  const auto killed = Clock::now();
+  job.kill(SIGKILL);
+  EXPECT_EQ(job.wait().signal, SIGKILL);
+  EXPECT_TRUE(job.is_gone());
+  RecordProperty(
+      "ms",
+      static_cast<int>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - killed).count()));
+}
+
+TEST_P(Kill, OfAnAgentEndsAllAndIsSaid) {
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  const auto agents = job.agents();
+  ASSERT_EQ(agents.size(), 2u);
+  ::kill(agents[1], SIGKILL);
+  EXPECT_EQ(job.wait().code, 137);
+  EXPECT_TRUE(job.is_gone());
+  EXPECT_THAT(job.err(), HasSubstr(fmt::format("the agent (pid {}) of node", agents[1])));
+}
+
+TEST_P(Kill, OfAGuardianEndsAllAndIsSaid) {
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  const auto guardians = job.guardians();
+  ASSERT_EQ(guardians.size(), 2u);
+  ::kill(guardians[0], SIGKILL);
+  EXPECT_EQ(job.wait().code, 137);
+  EXPECT_TRUE(job.is_gone());
+  EXPECT_THAT(job.err(), HasSubstr(fmt::format("the guardian (pid {}) of node", guardians[0])));
+}
+
+TEST_P(Kill, OfAgentAndGuardianTogetherEndsAll) {
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  const pid_t agent = job.agents().at(0);
+  const pid_t guardian = children_of(agent).at(0);
+  ::kill(agent, SIGKILL);
+  ::kill(guardian, SIGKILL);
+  EXPECT_EQ(job.wait().code, 137);
+  EXPECT_TRUE(job.is_gone());
+}
+
+TEST_P(Kill, OfAllButTheWorkersEndsThemToo) {
+  if (GetParam() == "guardian") {
+    GTEST_SKIP() << "only the kernel can promise this, by a PID namespace";
+  }
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  std::vector<pid_t> victims{job.leader()};
+  for (const pid_t agent : job.agents()) {
+    victims.push_back(agent);
+    victims.push_back(children_of(agent).at(0));
+  }
+  for (const pid_t victim : victims) {
+    ::kill(victim, SIGKILL);
+  }
+  job.wait();
+  EXPECT_TRUE(job.is_gone());
+}
+
+TEST_P(Kill, OfAWorkerEndsAllAndNamesItsRank) {
+  Job job(arguments(kFamily));
+  ASSERT_TRUE(job.wait_for_output("ready", 4));
+  const pid_t victim = job.workers().at(0);
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(job.wait().code, 137);
+  EXPECT_TRUE(job.is_gone());
+  EXPECT_THAT(job.err(), HasSubstr(fmt::format("pid {}) failed: killed by signal 9", victim)));
+  EXPECT_THAT(job.err(), HasSubstr("3 other ranks: 3 stopped by lockstep"));
+}
+
+TEST_P(Kill, LeftoversOfASuccessfulJobAreEndedToo) {
+  Job job(arguments("setsid sleep 1000 & sleep 1000 & echo ready"));
+  EXPECT_EQ(job.wait().code, 0) << job.err();
+  EXPECT_TRUE(job.is_gone());
+  EXPECT_EQ(job.err(), "");
+}
+
+// A worker that ignores what it is asked, with children that do the same.
+TEST_P(Kill, AfterTheGraceNobodyIsLeft) {
+  Job job(
+      arguments("trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo ready; "
+                "[ $RANK = 1 ] && exit 3; sleep 1000; sleep 1000"));
+  EXPECT_EQ(job.wait().code, 3);
+  EXPECT_TRUE(job.is_gone());
+}
+
+TEST_P(Kill, OfAnyProcessAtAnyTimeLeavesNobody) {
+  const bool is_long = std::getenv("LOCKSTEP_LONG_TESTS") != nullptr;
+  const int num_kills = is_long ? 200 : 10;  // in each of the two modes
+  std::mt19937 random(20240229);
+  for (int i = 0; i < num_kills; ++i) {
+    Job job(arguments(kFamily));
+    // From the first process to the last: sometimes in the middle of the start.
+    const auto min_processes = static_cast<size_t>(1 + random() % 13);
+    std::vector<pid_t> processes;
+    ASSERT_TRUE(wait_until([&] { return (processes = job.processes()).size() >= min_processes; }));
+    const pid_t victim = processes[random() % processes.size()];
+    ::kill(victim, SIGKILL);
+    const bool was_leader = victim == job.leader();
+    if (!was_leader) {
+      job.kill(SIGTERM);  // the victim may have been a grandchild, which nobody misses
+    }
+    job.wait();
+    ASSERT_TRUE(job.is_gone()) << "kill " << i << " of pid " << victim << " at "
+                               << processes.size();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Kill, ::testing::Values("pidns", "guardian"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace lockstep::test

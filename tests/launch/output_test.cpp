@@ -1,0 +1,175 @@
+// What the ranks write, on the console and in log files.
+
+#include <filesystem>
+#include <map>
+#include <regex>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+Output shell(const std::string& script) {
+  return run_process({.argv = {"sh", "-c", script}}, Deadline::after(kPatience));
+}
+
+TEST(Output, BothStreamsKeepTheirPlaceAndGetAPrefix) {
+  const Output output = run_lockstep({"run", "sh", "-c", "echo out; echo err >&2"});
+  EXPECT_EQ(output.out, "r0: out\n");
+  EXPECT_EQ(output.err, "r0: err\n");
+}
+
+TEST(Output, NoPrefixPassesEveryByte) {
+  const Output output =
+      run_lockstep({"run", "--no-prefix", "printf", "a\\n\\r\\n\\n b\\r10%%\\rlast"});
+  EXPECT_EQ(output.out, "a\n\r\n\n b\r10%\rlast");
+}
+
+TEST(Output, AnUnfinishedLastLineIsWritten) {
+  const Output output = run_lockstep({"run", "printf", "one\\ntwo"});
+  EXPECT_EQ(output.out, "r0: one\nr0: two\n");
+}
+
+TEST(Output, ProgressLinesPassThrough) {
+  const Output output = run_lockstep({"run", "printf", "10%%\\r20%%\\r\\ndone\\n"});
+  EXPECT_EQ(output.out, "r0: 10%\rr0: 20%\rr0: \nr0: done\n");
+}
+
+TEST(Output, LinesAreNeverTorn) {
+  constexpr int kLines = 10000;
+  for (const std::string nodes : {"1", "2"}) {
+    const Output output = run_lockstep(
+        {"run", "--local-nodes", nodes, "--nproc-per-node", "4", "sh", "-c",
+         fmt::format("seq -f \"line-$RANK-%06.0f-{}-end\" 1 {}", std::string(100, 'x'), kLines)});
+    ASSERT_EQ(output.status.code, 0) << output.err;
+    std::map<std::string, int> next;
+    const std::regex shape("(n[0-9] )?r([0-9]): line-([0-9])-([0-9]{6})-x{100}-end");
+    for (const std::string& line : lines(output.out)) {
+      std::smatch match;
+      ASSERT_TRUE(std::regex_match(line, match, shape)) << line;
+      ASSERT_EQ(match[2], match[3]);
+      ASSERT_EQ(std::stoi(match[4]), ++next[match[2]]) << "lines of a rank stay in order";
+    }
+    EXPECT_EQ(next.size(), nodes == "1" ? 4u : 8u);
+    for (const auto& [rank, last] : next) {
+      EXPECT_EQ(last, kLines) << "rank " << rank;
+    }
+  }
+}
+
+// Longer than a pipe takes in one piece, from two agents at once.
+TEST(Output, LongLinesOfTwoNodesAreNotTornEither) {
+  const Output output = run_lockstep({"run", "--local-nodes", "2", "sh", "-c",
+                                      "i=0; while [ $i -lt 40 ]; do head -c 30000 /dev/zero | tr "
+                                      "'\\0' $RANK; echo; i=$((i+1)); done"});
+  const auto out = lines(output.out);
+  ASSERT_EQ(out.size(), 80u);
+  for (const std::string& line : out) {
+    const char rank = line[1];
+    ASSERT_EQ(line, fmt::format("n{0} r{0}: {1}", rank, std::string(30000, rank)));
+  }
+}
+
+TEST(Output, EndlessLinesAreCut) {
+  const Output output =
+      run_lockstep({"run", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo"});
+  const auto out = lines(output.out);
+  EXPECT_EQ(out.size(), 4u);
+  EXPECT_EQ(count(output.out, "x"), 200000);
+  for (const std::string& line : out) {
+    EXPECT_TRUE(line.starts_with("r0: x")) << line.substr(0, 10);
+  }
+}
+
+TEST(Output, LogFilesHoldEachRanksStreams) {
+  TempFolder folder;
+  // Rank 1 fails only when rank 0 has written: a failure stops the others.
+  const Output output = run_lockstep(
+      {"run", "--log-dir", folder.path() + "/new/logs", "--nproc-per-node", "2", "sh", "-c",
+       "echo out $RANK; echo err $RANK >&2; echo $TORCHELASTIC_ERROR_FILE; "
+       "[ $RANK = 0 ] && exec touch " +
+           folder.path() +
+           "/written; "
+           "until [ -e " +
+           folder.path() + "/written ]; do :; done; exit 1"});
+  EXPECT_EQ(output.status.code, 1);
+  std::vector<fs::path> jobs;
+  for (const auto& entry : fs::directory_iterator(folder.path() + "/new/logs")) {
+    jobs.push_back(entry.path());
+  }
+  ASSERT_EQ(jobs.size(), 1u);
+  for (const int rank : {0, 1}) {
+    const std::string place = jobs[0] / "attempt_0" / fmt::format("rank_{}", rank);
+    EXPECT_EQ(read_file(place + "/stdout.log"),
+              fmt::format("out {}\n{}/error.json\n", rank, place));
+    EXPECT_EQ(read_file(place + "/stderr.log"), fmt::format("err {}\n", rank));
+  }
+  EXPECT_THAT(output.err,
+              HasSubstr("all of its output: " + (jobs[0] / "attempt_0" / "rank_1").string()));
+}
+
+TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
+  TempFolder folder;
+  const std::string file = folder.file("file", "");
+  const Output output = run_lockstep({"run", "--log-dir", file, "echo", "never"});
+  EXPECT_EQ(output.status.code, 2);
+  EXPECT_EQ(output.out, "");
+  EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("Not a directory"));
+  EXPECT_THAT(output.err, HasSubstr("--log-dir"));
+}
+
+TEST(Output, AFullDiskCostsTheLogNotTheJob) {
+  TempFolder folder;
+  const Output output = shell("ulimit -f 1; exec " + lockstep_program() + " run --log-dir " +
+                              folder.path() + " sh -c 'seq 1 2000; seq 1 2000'");
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(lines(output.out).size(), 4000u);
+  EXPECT_EQ(count(output.err, "going on without this log file"), 1) << output.err;
+}
+
+TEST(Output, AFullConsoleDoesNotEndTheJob) {
+  const Output output =
+      shell(lockstep_program() + " run sh -c 'seq 1 2000; seq 1 2000; exit 3' > /dev/full");
+  EXPECT_EQ(output.status.code, 3);
+  EXPECT_EQ(count(output.err, "No space left on device"), 1) << output.err;
+}
+
+TEST(Output, AReaderThatLeavesEndsTheWriterBySigpipe) {
+  const Output output =
+      shell("{ " + lockstep_program() + " run yes; echo code $? >&2; } | head -n 1");
+  EXPECT_EQ(output.out, "r0: y\n");
+  EXPECT_THAT(output.err, HasSubstr("SIGPIPE"));
+  EXPECT_THAT(output.err, HasSubstr("code 141"));
+}
+
+TEST(Output, ColourOnlyOnATerminal) {
+  const std::string command = lockstep_program() + " run --nproc-per-node 1 echo hi";
+  const auto on_terminal = [&](const std::string& env) {
+    return shell(env + " script -qec '" + command + "' /dev/null");
+  };
+  if (shell("command -v script").out.empty()) {
+    GTEST_SKIP() << "no script(1) to make a terminal";
+  }
+  EXPECT_THAT(on_terminal("NO_COLOR=").out, HasSubstr("\x1b[32mr0:\x1b[0m hi"));
+  EXPECT_THAT(on_terminal("NO_COLOR=1").out, ::testing::StartsWith("r0: hi"));
+  EXPECT_EQ(shell(command).out, "r0: hi\n");
+}
+
+TEST(Output, LastLinesKeepOnlyTheNewest) {
+  const Output output = run_lockstep({"run", "sh", "-c", "seq 1 100; exit 9"});
+  EXPECT_EQ(output.status.code, 9);
+  EXPECT_THAT(output.err, HasSubstr("    81\n"));
+  EXPECT_THAT(output.err, HasSubstr("    100\n"));
+  EXPECT_EQ(count(output.err, "    80\n"), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::test
