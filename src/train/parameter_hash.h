@@ -1,0 +1,18 @@
+#pragma once
+
+// A number that stands for all the bits of a model.
+
+#include <cstdint>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+// FNV-1a, 64 bits, over the bytes of all parameters and buffers, in the model's order: equal for
+// equal bits, and for models that differ in a single bit different but for a chance of 1 in 2^64.
+// Against mistakes, not against an attacker.
+uint64_t hash_parameters(const torch::nn::Module& module);
+
+}  // namespace lockstep
