@@ -263,6 +263,7 @@ class GlooBackend : public Backend {
         membership_->abandon("it destroyed the group with operations in flight");
       }
     }
+    membership_->leave();  // before the connections close, which the others would take for a death
     if (membership_->failure()) {
       park(std::move(gloo_));
     }

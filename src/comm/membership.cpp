@@ -10,6 +10,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/env.h"
+#include "base/process.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,7 @@ constexpr auto kGoodbyeTime = 10s;  // that the store's host waits for the other
 std::string describe_self() {
   char host[256] = "unknown";
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("host {}, pid {}", host, ::getpid());
+  return fmt::format("host {}, pid {}", host, host_pid());
 }
 
 }  // namespace
@@ -74,14 +75,17 @@ Membership::Membership(MembershipOptions options, Deadline deadline)
   client.join(options_.name, options_.rank, who_, std::move(events), deadline);
 }
 
-Membership::~Membership() {
-  if (!failure_ && std::uncaught_exceptions() > exceptions_at_start_) {
+void Membership::leave() noexcept {
+  if (has_left_.exchange(true)) {
+    return;
+  }
+  if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
     abandon("an exception ended its work");
   }
   try {
     StoreClient& client = *options_.store.client();
     client.leave(options_.name, options_.rank, Deadline::after(1s));
-    if (!failure_) {
+    if (!failure()) {
       say_goodbye(client);
     }
   } catch (const Error& error) {

@@ -4,6 +4,7 @@
 // where a death is heard of, where a late rank is found out, and where threads wait for either or
 // for success.
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -40,10 +41,13 @@ class Membership {
  public:
   // Joins. Throws UsageError if this rank of a group of this name was joined before.
   Membership(MembershipOptions options, Deadline deadline);
-  // Leaves: a goodbye, not a death.
-  ~Membership();
+  ~Membership() { leave(); }
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
+
+  // Leaves: a goodbye, not a death; but while an exception unwinds this thread, the others are told
+  // that. The owner calls it, once; what background threads still hold then is silent.
+  void leave() noexcept;
 
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
@@ -123,6 +127,7 @@ class Membership {
   bool checks_calls_ = false;
   int exceptions_at_start_ = 0;
 
+  std::atomic<bool> has_left_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Failure> failure_;

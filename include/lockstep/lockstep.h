@@ -1,0 +1,14 @@
+#pragma once
+
+// All of lockstep's public API. docs/tour.md shows it at work.
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/version.h>
+#include <lockstep/comm/group.h>
+#include <lockstep/comm/init.h>
+#include <lockstep/comm/store.h>
+#include <lockstep/comm/work.h>
+#include <lockstep/data/batches.h>
+#include <lockstep/data/distributed_sampler.h>
+#include <lockstep/ddp/distributed_data_parallel.h>
