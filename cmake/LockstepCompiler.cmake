@@ -20,6 +20,8 @@ endif()
 add_library(lockstep_options INTERFACE)
 target_compile_options(lockstep_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  # g++ 12 finds these in std::string itself when it inlines much, where nothing is wrong.
+  -Wno-maybe-uninitialized -Wno-restrict
   $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
 if(LOCKSTEP_SANITIZE)
   if(LOCKSTEP_WITH_TORCH)

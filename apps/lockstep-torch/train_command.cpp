@@ -133,9 +133,8 @@ int train(const Request& request, Group& group) {
   }
   const CatsResult result = train_cats(request.config, group, watcher);
   if (group.rank() == 0) {
-    print_line(request.json
-                   ? result_json(result)
-                   : result_text(result, {.program = program_path(), .recipe = request.recipe}));
+    const CatsCommand command{.program = program_path(), .recipe = request.recipe};
+    print_line(request.json ? result_json(result) : result_text(result, command));
   }
   return result.same_bits() ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 #include "base/store_server.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <map>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -91,10 +92,14 @@ class StoreServer::Loop {
         if (tag == kWakeTag) {
           return;
         }
-        if (tag == kListenerTag) {
-          accept_all();
-        } else if (connections_.count(tag) != 0) {
-          serve(tag, events[i].events);
+        try {
+          if (tag == kListenerTag) {
+            accept_all();
+          } else if (connections_.count(tag) != 0) {
+            serve(tag, events[i].events);
+          }
+        } catch (const Error& error) {  // of one connection: the others are served on
+          log::warn("store", "{}", error.what());
         }
       }
       drop_silent_strangers();
@@ -120,9 +125,11 @@ class StoreServer::Loop {
 
   void accept_all() {
     for (;;) {
-      Socket socket;
-      socket = listener_.accept();
+      Socket socket = listener_.accept();
       if (!socket) {
+        if ((errno == EMFILE || errno == ENFILE) && turn_one_away()) {
+          continue;
+        }
         return;
       }
       if (connections_.size() >= options_.max_connections) {
@@ -138,6 +145,19 @@ class StoreServer::Loop {
       connection.greeting_deadline = Deadline::after(kGreetingTime);
       strangers_.insert(id);
     }
+  }
+
+  // No descriptor is left. A connection that waits would wake us for ever, so the spare one is
+  // given up to take it and hang up.
+  bool turn_one_away() {
+    spare_.reset();
+    const bool is_gone = static_cast<bool>(listener_.accept());
+    spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (is_gone) {
+      log::warn("store",
+                "turned a connection away: this process has no file descriptor left (ulimit -n)");
+    }
+    return is_gone;
   }
 
   void serve(ClientId id, uint32_t events) {
@@ -291,6 +311,7 @@ class StoreServer::Loop {
   store::Table table_;
   UniqueFd epoll_;
   UniqueFd wake_;
+  UniqueFd spare_ = open_file("/dev/null", O_RDONLY);  // see turn_one_away()
   ClientId next_id_ = kFirstClient;
   std::map<ClientId, Connection> connections_;
   std::set<ClientId> strangers_;  // connections that have proved nothing yet

@@ -137,22 +137,26 @@ void Membership::fail_everywhere(const Failure& failure) {
 }
 
 void Membership::on_note(int from, const std::string& text) {
-  const Json note = Json::parse(text, nullptr, false);
+  try {
+    take_note(from, nlohmann::json::parse(text));
+  } catch (
+      const std::exception& error) {  // what cannot be read or answered must not end the reader
+    log::debug("comm", "group {}: a note of rank {}: {}", options_.name, from, error.what());
+  }
+}
+
+void Membership::take_note(int from, const nlohmann::json& note) {
   if (note.contains("where")) {  // a question; answered on this thread, whatever the others do
-    Json answer;
-    {
-      const std::lock_guard lock(mutex_);
-      answer = {{"sequence", sequence_}, {"who", who_}, {"call", last_call_}};
-    }
+    const Json answer = read([this] {
+      return Json{{"sequence", sequence_}, {"who", who_}, {"call", last_call_}};
+    });
     options_.store.client()->send_note(options_.name, options_.rank, from, answer.dump());
   } else if (note.contains("sequence")) {
-    update([&] {
-      answers_[from] = {note.value("sequence", int64_t{0}), note.value("who", ""),
-                        note.value("call", "")};
-    });
+    const Progress progress{note.at("sequence"), note.at("who"), note.at("call")};
+    update([&] { answers_[from] = progress; });
   } else if (note.contains("fail")) {
-    const std::string kind = note.value("fail", "P");
-    fail({static_cast<Failure::Kind>(kind.empty() ? 'P' : kind[0]), note.value("reason", "")});
+    const std::string kind = note.at("fail");
+    fail({static_cast<Failure::Kind>(kind.at(0)), note.at("reason")});
   }
 }
 

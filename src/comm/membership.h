@@ -12,6 +12,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "base/deadline.h"
 #include "base/store_client.h"
 #include "comm/backend.h"
@@ -119,6 +121,7 @@ class Membership {
   void fail(Failure failure);
   void fail_everywhere(const Failure& failure);
   void on_note(int from, const std::string& text);
+  void take_note(int from, const nlohmann::json& note);
   std::string missing_ranks(const Call& call);
   void say_goodbye(StoreClient& client);
 

@@ -60,7 +60,7 @@ std::string result_text(const CatsResult& result, const CatsCommand& command) {
       "  {0} run --nproc-per-node 2 -- {0} train {1} --set data.shuffle_labels=true     # a "
       "control: "
       "near 50 %\n"
-      "  make test     # everything that is claimed\n",
+      "  make test     # everything that is claimed",
       command.program, command.recipe);
   return text;
 }

@@ -17,8 +17,8 @@ struct CatsCommand {
   std::string recipe = "recipes/cats.toml";  // as the user typed it
 };
 
-// The held-out accuracy, the table of hashes with its verdict, the time, and three commands to go
-// on with.
+// Without the last newline: the held-out accuracy, the table of hashes with its verdict, the time,
+// and three commands to go on with.
 std::string result_text(const CatsResult& result, const CatsCommand& command);
 
 // The same as one JSON object on one line.

@@ -1,5 +1,9 @@
 #include <condition_variable>
 #include <deque>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -229,6 +233,32 @@ TEST_F(StoreTest, GarbageAndImpostorsCostTheJobNothing) {
         IoError);
   }
   EXPECT_EQ(client->get("k", soon()), "v");
+}
+
+TEST_F(StoreTest, RunningOutOfDescriptorsTurnsStrangersAwayAndServesTheRest) {
+  const auto client = connect();
+  client->set("k", "v", soon());
+  Socket stranger(UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  rlimit old{};
+  ::getrlimit(RLIMIT_NOFILE, &old);
+  rlimit tight = old;
+  tight.rlim_cur = static_cast<rlim_t>(stranger.fd()) + 1;
+  ::setrlimit(RLIMIT_NOFILE, &tight);
+  std::vector<UniqueFd> fillers;  // server and test are one process: no number is left for either
+  for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
+    fillers.emplace_back(fd);
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server_->endpoint().port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(stranger.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  char byte = 0;
+  EXPECT_THROW(stranger.receive(&byte, 1, soon()), IoError) << "it is hung up on at once";
+  EXPECT_EQ(client->get("k", soon()), "v") << "who is in is served";
+  fillers.clear();
+  ::setrlimit(RLIMIT_NOFILE, &old);
+  EXPECT_NO_THROW(connect()) << "and afterwards all is as before";
 }
 
 TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {
