@@ -2,9 +2,9 @@
 //
 //   lockstep run --nproc-per-node 4 build/release/bin/00_first_light
 
+// [readme]
 #include <torch/torch.h>
 
-// [readme]
 #include <lockstep/lockstep.h>
 
 struct NetImpl : torch::nn::Module {
