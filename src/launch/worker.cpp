@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "launch/fork.h"
@@ -29,6 +30,16 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 void reset_signals() {
   for (int signal = 1; signal < NSIG; ++signal) {
     ::signal(signal, SIG_DFL);  // refused for SIGKILL and SIGSTOP, which are what they should be
+  }
+  // glibc refuses to talk about its own two, which its posix_spawn (make uses it) leaves ignored.
+  struct {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    uint64_t mask;
+  } kernel_default{};
+  for (const int signal : {32, 33}) {
+    ::syscall(SYS_rt_sigaction, signal, &kernel_default, nullptr, sizeof kernel_default.mask);
   }
   sigset_t none;
   ::sigemptyset(&none);

@@ -151,8 +151,13 @@ TEST(Ddp, ARankThatDiesInBackwardIsAnErrorOnTheOthers) {
               Net net = make_net(1);
               DistributedDataParallel ddp(net, group);
               const torch::Tensor loss = loss_of(ddp(rows_of(whole_batch(3), group.rank())));
+              Store store = group.store();
               if (group.rank() == 1) {
+                store.get("others are in backward");
                 die_now();
+              }
+              if (store.add("ready for backward", 1) == 2) {
+                store.set("others are in backward", "1");
               }
               EXPECT_THROW(loss.backward(), PeerLostError);
             },
