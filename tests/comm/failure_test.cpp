@@ -109,7 +109,10 @@ TEST(Failure, TheFirstRankMayDieTooAndThoseInTheMiddle) {
   run_ranks(7,
             [](Group& group) {
               if (group.rank() == 0 || group.rank() == 3) {
-                expect_working(group);
+                try {
+                  expect_working(group);
+                } catch (const PeerLostError&) {  // the other one was quicker
+                }
                 die_now();
               }
               EXPECT_THROW(
