@@ -23,7 +23,7 @@ build_kb=3000000 # free space to build in
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
   libssl-dev libgtest-dev libgmock-dev"
-test_packages="procps iproute2 util-linux"
+test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu"
 programs="cmake ninja python3 unzip"
 test_programs="ps ip unshare"
 headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp

@@ -1,0 +1,81 @@
+#pragma once
+
+// What each rank of a team has in shared memory for itself: its announcements, its slots for data
+// from ordinary memory, and its inboxes for messages. Rank 0's arena also holds the protocol's
+// words.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shm/mailbox.h"
+#include "shm/platform.h"
+#include "shm/protocol.h"
+#include "shm/types.h"
+
+namespace lockstep::shm {
+
+// Bind: the meeting before ranks hand each other a buffer.
+enum class Kind : uint8_t {
+  AllReduce,
+  Broadcast,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Barrier,
+  Bind
+};
+
+// Where a rank's data lies: in bound buffer number `buffer`, or in its slots if that is 0.
+struct Location {
+  uint32_t buffer = 0;
+  uint64_t offset = 0;
+};
+
+// What the ranks of an operation must agree on, as the caller sees it.
+struct CallId {
+  Kind kind = Kind::Barrier;
+  DataType type = DataType::UInt8;
+  Reduction reduction = Reduction::Sum;
+  int32_t root = 0;
+  uint64_t count = 0;
+  int64_t sequence = 0;  // for errors; not compared
+
+  bool agrees_with(const CallId& other) const {
+    return kind == other.kind && type == other.type && reduction == other.reduction &&
+           root == other.root && count == other.count;
+  }
+};
+
+// A rank's call, for the others to see. Written by its rank before it arrives; read by the last one
+// to arrive and, behind the gate, by all.
+struct alignas(kLineBytes) Announcement {
+  CallId call;
+  Location location;
+};
+
+struct alignas(kLineBytes) RankStatus {
+  std::atomic<uint64_t> entered;   // the last operation this rank has come to
+  std::atomic<uint32_t> departed;  // 1: it comes to no other
+  alignas(kLineBytes) std::atomic<uint32_t> message_bell;  // rung when its messages may move on
+};
+
+inline constexpr size_t kSmallSlotBytes = 128 << 10;
+inline constexpr size_t kChunkBytes = 256 << 10;
+
+// Offsets into an arena, for a team of `size` ranks.
+struct ArenaLayout {
+  explicit ArenaLayout(int size);
+
+  size_t announcements = 0;  // [2], by the parity of the operation
+  size_t status = 0;
+  size_t splits = 0;        // [2][size] of uint64_t: AllToAll
+  size_t splits_bytes = 0;  // of one parity
+  size_t small_slots = 0;   // [2], by the parity of the operation
+  size_t chunk_slots = 0;   // [kNumChunkSlots]
+  size_t inboxes = 0;       // [size] mailboxes, from each rank
+  size_t inbox_bytes = 0;   // of one
+  size_t bytes = 0;
+};
+
+}  // namespace lockstep::shm

@@ -1,0 +1,75 @@
+#include "shm/platform.h"
+
+#include <climits>
+#include <ctime>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace lockstep::shm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kSpinTime = 50us;
+constexpr auto kYieldTime = 500us;
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free &&
+                  std::atomic<uint64_t>::is_always_lock_free,
+              "the protocol's words are shared between processes");
+
+uint32_t* futex_address(std::atomic<uint32_t>& word) {
+  return reinterpret_cast<uint32_t*>(&word);
+}
+
+}  // namespace
+
+int num_usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) {
+    return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // more than 1024 cores
+  }
+  return CPU_COUNT(&set);
+}
+
+WaitPolicy WaitPolicy::for_ranks(int num_ranks) {
+  if (num_ranks <= num_usable_cores()) {
+    return {.awake = kSpinTime, .yields = false};
+  }
+  return {.awake = kYieldTime, .yields = true};
+}
+
+void Platform::sleep(std::atomic<uint32_t>& word, uint32_t expected, Deadline deadline) {
+  timespec until{};
+  timespec* limit = nullptr;
+  if (!deadline.is_never()) {
+    const auto when = deadline.when().time_since_epoch();  // steady_clock is CLOCK_MONOTONIC
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(when);
+    until.tv_sec = seconds.count();
+    until.tv_nsec = std::chrono::nanoseconds(when - seconds).count();
+    limit = &until;
+  }
+  // Not FUTEX_PRIVATE: other processes wake it. The bitset form takes an absolute time.
+  ::syscall(SYS_futex, futex_address(word), FUTEX_WAIT_BITSET, expected, limit, nullptr,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+void Platform::wake_all(std::atomic<uint32_t>& word) {
+  ::syscall(SYS_futex, futex_address(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Platform::pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void Platform::yield() {
+  ::sched_yield();
+}
+
+}  // namespace lockstep::shm

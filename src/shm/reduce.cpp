@@ -1,0 +1,324 @@
+// The reductions of a team. Bytes that cross the memory bus, per rank, with S bytes of data and n
+// ranks: in place 2 S (every slice is read once and written once by its owner); through the chunk
+// slots about 5 S, most of them in the cache.
+
+#include <algorithm>
+#include <cstring>
+
+#include <lockstep/base/error.h>
+
+#include "shm/team_detail.h"
+
+namespace lockstep::shm {
+namespace {
+
+constexpr size_t kAlignBytes = 64;          // no two ranks write to one cache line
+constexpr size_t kClaimBytes = 1 << 20;     // in place up to here: blocks claimed; above: slices
+constexpr size_t kMinBlockBytes = 4 << 10;  // of a claimed block
+constexpr size_t kPassBytes = 1 << 20;      // between two looks at whether to stop
+constexpr int kBlocksPerRank = 2;           // claimed blocks: enough to even out late ranks
+
+size_t rounded_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// Elements [begin, end).
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+  size_t size() const { return end - begin; }
+};
+
+// Part `index` of `count` elements cut into `num_parts` of nearly equal, aligned size.
+Range part_of(size_t count, size_t element, size_t num_parts, size_t index) {
+  const size_t unit = kAlignBytes / element;
+  const size_t part = rounded_up((count + num_parts - 1) / num_parts, unit);
+  return {std::min(index * part, count), std::min((index + 1) * part, count)};
+}
+
+ReduceKernel kernel_for(const Task& task) {
+  return find_kernel({.from = task.type, .to = task.type, .reduction = task.reduction});
+}
+
+}  // namespace
+
+void Team::gather_inputs() {
+  inputs_.resize(static_cast<size_t>(size_));
+  pointers_.resize(static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) {
+    inputs_[static_cast<size_t>(rank)] = shared_input(rank);
+  }
+}
+
+void* const* Team::inputs_at(size_t offset_bytes) {
+  for (size_t rank = 0; rank < inputs_.size(); ++rank) {
+    pointers_[rank] = inputs_[rank] + offset_bytes;
+  }
+  return pointers_.data();
+}
+
+int Team::divisor(const Task& task) const {
+  return task.divisor != 0 ? task.divisor : size_;
+}
+
+void Team::all_reduce(const Task& task) {
+  const size_t bytes = payload_bytes(task);
+  const bool is_small = fits_small_slot(task, size_);
+  if (is_tiny(task, size_)) {
+    // The last rank has done it already.
+  } else if (is_small || (bytes <= kClaimBytes && all_bound())) {
+    reduce_claimed(task);
+  } else if (all_bound()) {
+    reduce_slice(task);
+  } else {
+    reduce_pipelined(task);
+  }
+  if (is_small && announcement(rank_).location.buffer == 0 && bytes > 0) {
+    std::memcpy(task.output, shared_input(rank_), bytes);
+  }
+}
+
+// In place: every rank's elements are replaced by the result.
+void Team::reduce_range(const Task& task, void* const* data, size_t count) const {
+  kernel_for(task)({.sources = data,
+                    .num_sources = size_,
+                    .destinations = data,
+                    .num_destinations = size_,
+                    .count = count,
+                    .divisor = divisor(task)});
+}
+
+void Team::reduce_alone(const Task& task) {
+  if (task.count > 0) {
+    gather_inputs();
+    reduce_range(task, inputs_at(0), task.count);
+  }
+}
+
+// Whoever is awake takes the next block: a rank that waits for a core holds nobody up.
+void Team::reduce_claimed(const Task& task) {
+  const size_t element = element_bytes(task.type);
+  const auto num_ranks = static_cast<size_t>(size_);
+  const size_t most = std::max<size_t>(1, payload_bytes(task) / kMinBlockBytes);
+  const size_t num_blocks = std::min(most, num_ranks * kBlocksPerRank);
+  gather_inputs();
+  Words<Platform>& words = protocol_.words();
+  while (true) {
+    at_state(State::Work);
+    const size_t block = words.claimed.value.fetch_add(1);
+    if (block >= num_blocks) {
+      break;
+    }
+    const Range range = part_of(task.count, element, num_blocks, block);
+    reduce_range(task, inputs_at(range.begin * element), range.size());
+    at_state(State::Signal);
+    signal(words.completed, num_blocks);
+  }
+  await(words.completed, num_blocks, task.deadline);
+}
+
+// Large and in place: slice i is rank i's, whose cache may still hold its own copy.
+void Team::reduce_slice(const Task& task) {
+  const size_t element = element_bytes(task.type);
+  const Range slice =
+      part_of(task.count, element, static_cast<size_t>(size_), static_cast<size_t>(rank_));
+  gather_inputs();
+  const size_t pass = kPassBytes / element;
+  for (size_t begin = slice.begin; begin < slice.end; begin += pass) {
+    at_state(State::Work);
+    stop_if_interrupted();
+    reduce_range(task, inputs_at(begin * element), std::min(pass, slice.end - begin));
+  }
+  finish(task);
+}
+
+void Team::reduce_scatter(const Task& task) {
+  if (!fits_small_slot(task, size_) && !all_bound()) {
+    reduce_pipelined(task);
+    return;
+  }
+  const size_t element = element_bytes(task.type);
+  gather_inputs();
+  const size_t first = static_cast<size_t>(rank_) * task.count;
+  const size_t pass = kPassBytes / element;
+  for (size_t begin = 0; begin < task.count; begin += pass) {
+    at_state(State::Work);
+    stop_if_interrupted();
+    void* output = static_cast<std::byte*>(task.output) + begin * element;
+    kernel_for(task)({.sources = inputs_at((first + begin) * element),
+                      .num_sources = size_,
+                      .destinations = &output,
+                      .num_destinations = 1,
+                      .count = std::min(pass, task.count - begin),
+                      .divisor = divisor(task)});
+  }
+  if (!fits_small_slot(task, size_)) {
+    finish(task);  // the others read this rank's buffer; a small slot is not written until then
+  }
+}
+
+// How AllReduce and ReduceScatter of ordinary memory are cut: chunk c has a piece for each rank,
+// its owner, who reduces it. A rank copies the pieces of the others into its slot, one behind the
+// other.
+class PieceMap {
+ public:
+  PieceMap(const Task& task, int size)
+      : num_ranks_(static_cast<size_t>(size)),
+        element_(element_bytes(task.type)),
+        count_(task.count),
+        scatters_(task.kind == Kind::ReduceScatter),
+        // Aligned down, and at least one line: 8192 ranks still fit a slot.
+        piece_(kChunkBytes / num_ranks_ / kAlignBytes * kAlignBytes / element_) {}
+
+  size_t num_chunks() const {
+    const size_t per_chunk = scatters_ ? piece_ : piece_ * num_ranks_;
+    return (count_ + per_chunk - 1) / per_chunk;
+  }
+
+  // Which elements of a rank's input `owner` reduces in `chunk`.
+  Range piece(size_t chunk, size_t owner) const {
+    if (scatters_) {
+      const size_t begin = std::min(chunk * piece_, count_);
+      const size_t end = std::min(begin + piece_, count_);
+      return {owner * count_ + begin, owner * count_ + end};
+    }
+    const size_t begin = chunk * piece_ * num_ranks_;
+    const Range part =
+        part_of(std::min(piece_ * num_ranks_, count_ - begin), element_, num_ranks_, owner);
+    return {begin + part.begin, begin + part.end};
+  }
+
+  size_t slot_offset(size_t owner) const { return owner * piece_ * element_; }
+
+ private:
+  const size_t num_ranks_;
+  const size_t element_;
+  const size_t count_;
+  const bool scatters_;
+  const size_t piece_;  // elements, at most
+};
+
+// Copies between this rank's memory and its slot, all pieces but its own.
+void Team::copy_pieces(const PieceMap& map, size_t chunk, std::byte* memory, size_t element,
+                       Direction direction) const {
+  std::byte* const slot = chunk_slot(rank_, chunk);
+  for (int owner = 0; owner < size_; ++owner) {
+    const auto place = static_cast<size_t>(owner);
+    const Range piece = map.piece(chunk, place);
+    if (owner == rank_ || piece.size() == 0) {
+      continue;
+    }
+    std::byte* const here = memory + piece.begin * element;
+    std::byte* const there = slot + map.slot_offset(place);
+    std::memcpy(direction == Direction::In ? there : here,
+                direction == Direction::In ? here : there, piece.size() * element);
+  }
+}
+
+// Reduces this rank's piece of `chunk`. AllReduce: the sum goes back into the lines that the peers'
+// values were read from, which is much cheaper than a place of its own (those lines are here now).
+void Team::reduce_piece(const Task& task, const PieceMap& map, size_t chunk) const {
+  const size_t element = element_bytes(task.type);
+  const auto self = static_cast<size_t>(rank_);
+  const Range piece = map.piece(chunk, self);
+  if (piece.size() == 0) {
+    return;
+  }
+  std::vector<void*> sources;
+  for (int rank = 0; rank < size_; ++rank) {
+    sources.push_back(chunk_slot(rank, chunk) + map.slot_offset(self));
+  }
+  sources[self] =
+      const_cast<std::byte*>(static_cast<const std::byte*>(task.input)) + piece.begin * element;
+  std::vector<void*> destinations = sources;
+  if (task.kind == Kind::ReduceScatter) {
+    const size_t within = piece.begin - self * task.count;
+    destinations = {static_cast<std::byte*>(task.output) + within * element};
+  }
+  kernel_for(task)({.sources = sources.data(),
+                    .num_sources = size_,
+                    .destinations = destinations.data(),
+                    .num_destinations = static_cast<int>(destinations.size()),
+                    .count = piece.size(),
+                    .divisor = divisor(task)});
+}
+
+// Ordinary memory: while chunk c is copied in, c - 1 is reduced and c - 2 copied out. Three slots
+// are enough: a rank fills slot c % 3 again only after it has seen that all are done with chunk c
+// - 3.
+void Team::reduce_pipelined(const Task& task) {
+  const PieceMap map(task, size_);
+  const size_t num_chunks = map.num_chunks();
+  const size_t element = element_bytes(task.type);
+  const auto num_ranks = static_cast<uint64_t>(size_);
+  Words<Platform>& words = protocol_.words();
+  const auto target = [&](size_t chunk) { return num_ranks * (chunk / kNumChunkSlots + 1); };
+  auto* const input = const_cast<std::byte*>(static_cast<const std::byte*>(task.input));
+  for (size_t step = 0; step < num_chunks + 2; ++step) {
+    stop_if_interrupted();
+    if (step < num_chunks) {
+      at_state(State::Work);
+      copy_pieces(map, step, input, element, Direction::In);
+      at_state(State::Signal);
+      signal(words.staged[step % kNumChunkSlots], target(step));
+    }
+    if (step >= 1 && step - 1 < num_chunks) {
+      const size_t chunk = step - 1;
+      await(words.staged[chunk % kNumChunkSlots], target(chunk), task.deadline);
+      at_state(State::Work);
+      reduce_piece(task, map, chunk);
+      at_state(State::Signal);
+      signal(words.reduced[chunk % kNumChunkSlots], target(chunk));
+    }
+    if (step >= 2) {
+      const size_t chunk = step - 2;
+      await(words.reduced[chunk % kNumChunkSlots], target(chunk), task.deadline);
+      if (task.kind == Kind::AllReduce) {
+        copy_pieces(map, chunk, static_cast<std::byte*>(task.output), element, Direction::Out);
+      }
+    }
+  }
+}
+
+void Team::reduce_exchange(const Task& task, int num_slices, Exchange& exchange) {
+  meet(task, Alone::Only);
+  LOCKSTEP_CHECK(all_bound(), "shm: only bound buffers can be exchanged");
+  at_state(State::Enter);
+  if (rank_ < num_slices) {
+    exchange_slice(task, num_slices, exchange);
+  }
+  finish(task);
+  at_state(State::Leave);
+}
+
+void Team::exchange_slice(const Task& task, int num_slices, Exchange& exchange) {
+  const size_t element = element_bytes(task.type);
+  const DataType sum_type = accumulator_of(task.type, task.reduction);
+  const Range slice =
+      part_of(task.count, element, static_cast<size_t>(num_slices), static_cast<size_t>(rank_));
+  gather_inputs();
+  partial_.resize(slice.size() * element_bytes(sum_type));
+  void* partial = partial_.data();
+  // An average is divided at the end, when all nodes are in.
+  const bool is_average = task.reduction == Reduction::Average;
+  const Reduction inside = is_average ? Reduction::Sum : task.reduction;
+  find_kernel({.from = task.type, .to = sum_type, .reduction = inside})(
+      {.sources = inputs_at(slice.begin * element),
+       .num_sources = size_,
+       .destinations = &partial,
+       .num_destinations = 1,
+       .count = slice.size()});
+  at_state(State::Work);
+  exchange.exchange(partial, slice.size());
+  at_state(State::Work);
+  const void* source = partial;  // of one source every reduction is a copy; Average divides too
+  find_kernel({.from = sum_type, .to = task.type, .reduction = task.reduction})(
+      {.sources = &source,
+       .num_sources = 1,
+       .destinations = inputs_at(slice.begin * element),
+       .num_destinations = size_,
+       .count = slice.size(),
+       .divisor = divisor(task)});
+}
+
+}  // namespace lockstep::shm

@@ -1,0 +1,24 @@
+#pragma once
+
+// Which algorithm an operation gets. Every rank must come to the same answer, so these look only at
+// what ranks have agreed on.
+
+#include "shm/team.h"
+
+namespace lockstep::shm {
+
+void at_state(State state);
+
+// Bytes of `count` elements.
+size_t payload_bytes(const Task& task);
+
+// Bytes that this rank gives.
+size_t own_input_bytes(const Task& task, int rank, int size);
+
+// Every rank's input fits its small slot: it is copied there before the ranks meet.
+bool fits_small_slot(const Task& task, int size);
+
+// So little that the last rank to arrive does the whole reduction before the others wake.
+bool is_tiny(const Task& task, int size);
+
+}  // namespace lockstep::shm

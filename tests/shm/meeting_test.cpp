@@ -1,0 +1,207 @@
+#include "shm/meeting.h"
+
+#include <future>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/secret.h"
+#include "shm/child.h"
+#include "shm/segment.h"
+
+namespace lockstep::shm::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLong = 60s;    // nothing takes this
+constexpr auto kShort = 50ms;  // a deadline that passes
+constexpr const char* kSecret = "the secret";
+
+MeetingOptions options_of(int rank, int size, const std::string& secret = kSecret) {
+  return {.rank = rank, .size = size, .secret = secret, .purpose = "test"};
+}
+
+// Gives a segment that holds the rank's number, and looks for everybody's.
+void exchange_numbers(Meeting& meeting, int rank, int size) {
+  const auto segment = Segment::create(1);
+  segment->data()[0] = static_cast<std::byte>(rank + 1);
+  const auto fds = meeting.exchange(segment->fd(), Deadline::after(kLong));
+  require(fds.size() == static_cast<size_t>(size), "a descriptor of every rank");
+  for (int other = 0; other < size; ++other) {
+    const PeerSegment peer(fds[static_cast<size_t>(other)]);
+    require(peer.data()[0] == static_cast<std::byte>(other + 1), "in the order of ranks");
+  }
+}
+
+Child joiner(const Meeting& leader, int rank, int size) {
+  return Child([&leader, rank, size] {
+    Meeting meeting(options_of(rank, size));
+    meeting.join(leader.address(), Deadline::after(kLong));
+    exchange_numbers(meeting, rank, size);
+    exchange_numbers(meeting, rank, size);
+    return 0;
+  });
+}
+
+void expect_ok(Child& child) {
+  const ExitStatus status = child.wait(Deadline::after(kLong));
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+TEST(Meeting, HandsEverybodyTheDescriptorsOfAll) {
+  for (const int size : {1, 2, 5, 70}) {  // 70: more than fit in one message
+    Meeting leader(options_of(0, size));
+    std::vector<Child> children;
+    for (int rank = size - 1; rank > 0; --rank) {
+      children.push_back(joiner(leader, rank, size));
+    }
+    leader.accept_all(Deadline::after(kLong));
+    exchange_numbers(leader, 0, size);
+    exchange_numbers(leader, 0, size);
+    for (Child& child : children) {
+      expect_ok(child);
+    }
+  }
+}
+
+TEST(Meeting, RefusesAStrangerAndGoesOn) {
+  static constexpr int kSize = 3;
+  Meeting leader(options_of(0, kSize));
+  Child stranger([&leader] {
+    Meeting meeting(options_of(1, kSize, "another secret"));
+    try {
+      meeting.join(leader.address(), Deadline::after(kLong));
+    } catch (const UsageError&) {
+      return 0;
+    }
+    return 1;
+  });
+  std::thread accepting([&] { leader.accept_all(Deadline::after(kLong)); });
+  expect_ok(stranger);  // it came, and was refused, before the others start
+  std::thread others([&] {
+    std::vector<std::thread> ranks;
+    for (int rank = 1; rank < kSize; ++rank) {
+      ranks.emplace_back([&leader, rank] {
+        Meeting meeting(options_of(rank, kSize));
+        meeting.join(leader.address(), Deadline::after(kLong));
+        exchange_numbers(meeting, rank, kSize);
+      });
+    }
+    for (std::thread& rank : ranks) {
+      rank.join();
+    }
+  });
+  accepting.join();
+  exchange_numbers(leader, 0, kSize);
+  others.join();
+}
+
+TEST(Meeting, HasNoPlaceForARankThatIsThereOrBeyondTheLast) {
+  Meeting leader(options_of(0, 2));
+  const auto refused = [&leader](int rank) {
+    return Child([&leader, rank] {
+      Meeting meeting(options_of(rank, 2));
+      meeting.join(leader.address(), Deadline::after(kLong));
+      try {
+        exchange_numbers(meeting, rank, 2);
+      } catch (const IoError&) {
+        return 0;
+      }
+      return 1;
+    });
+  };
+  Child beyond = refused(7);
+  Child same = refused(0);
+  std::thread accepting([&] { leader.accept_all(Deadline::after(kLong)); });
+  expect_ok(beyond);
+  expect_ok(same);
+  Meeting second(options_of(1, 2));
+  second.join(leader.address(), Deadline::after(kLong));
+  accepting.join();
+}
+
+TEST(Meeting, GivesUpAtTheDeadline) {
+  Meeting leader(options_of(0, 2));
+  EXPECT_THROW(leader.accept_all(Deadline::after(kShort)), TimeoutError);
+  Meeting member(options_of(1, 2));  // connects, but nobody answers
+  EXPECT_THROW(member.join(leader.address(), Deadline::after(kShort)), TimeoutError);
+}
+
+TEST(Meeting, GivesUpAnExchangeAtTheDeadline) {
+  Meeting leader(options_of(0, 2));
+  Meeting member(options_of(1, 2));
+  std::thread joining([&] { member.join(leader.address(), Deadline::after(kLong)); });
+  leader.accept_all(Deadline::after(kLong));
+  joining.join();
+  EXPECT_THROW(leader.exchange(STDERR_FILENO, Deadline::after(kShort)), TimeoutError);
+  EXPECT_THROW(member.exchange(STDERR_FILENO, Deadline::after(kShort)), TimeoutError);
+}
+
+TEST(Meeting, NoticesTheDeathOfTheLeader) {
+  const FdPair address = make_pipe();
+  Child leader([&address] {
+    Meeting meeting(options_of(0, 2));
+    write_all(address.write.get(), meeting.address().data(), meeting.address().size());
+    meeting.accept_all(Deadline::after(kLong));
+    ::raise(SIGKILL);
+    return 0;
+  });
+  Meeting member(options_of(1, 2));
+  std::string text(256, '\0');
+  const ssize_t length = ::read(address.read.get(), text.data(), text.size());
+  ASSERT_GT(length, 0);
+  text.resize(static_cast<size_t>(length));
+  member.join(text, Deadline::after(kLong));
+  EXPECT_THROW(member.exchange(STDERR_FILENO, Deadline::after(kLong)), IoError);
+  EXPECT_EQ(leader.wait(Deadline::after(kLong)).signal, SIGKILL);
+  Meeting late(options_of(1, 2));
+  EXPECT_THROW(late.join(text, Deadline::after(kLong)), IoError);
+}
+
+TEST(Meeting, NoticesTheDeathOfAMember) {
+  Meeting leader(options_of(0, 2));
+  Child member([&leader] {
+    Meeting meeting(options_of(1, 2));
+    meeting.join(leader.address(), Deadline::after(kLong));
+    ::raise(SIGKILL);
+    return 0;
+  });
+  leader.accept_all(Deadline::after(kLong));
+  EXPECT_THROW(leader.exchange(STDERR_FILENO, Deadline::after(kLong)), IoError);
+}
+
+// Whether it begins to wait before or after the interrupt, it ends.
+template <typename Body>
+void expect_interrupted(Meeting& meeting, Body body) {
+  auto waits = std::async(std::launch::async, body);
+  meeting.interrupt();
+  EXPECT_THROW(waits.get(), IoError);
+  EXPECT_THROW(body(), IoError);
+}
+
+TEST(Meeting, CanBeInterruptedByAnotherThread) {
+  for (int round = 0; round < 20; ++round) {
+    Meeting alone(options_of(0, 2));
+    expect_interrupted(alone, [&] { alone.accept_all(Deadline::after(kLong)); });
+
+    Meeting leader(options_of(0, 2));
+    Meeting unanswered(options_of(1, 2));
+    expect_interrupted(unanswered,
+                       [&] { unanswered.join(leader.address(), Deadline::after(kLong)); });
+
+    Meeting other(options_of(0, 2));
+    Meeting member(options_of(1, 2));
+    std::thread joining([&] { member.join(other.address(), Deadline::after(kLong)); });
+    other.accept_all(Deadline::after(kLong));
+    joining.join();
+    expect_interrupted(other, [&] { other.exchange(STDERR_FILENO, Deadline::after(kLong)); });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::shm::test
