@@ -9,6 +9,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "bench_command.h"
 #include "explain_command.h"
 #include "train_command.h"
 #include "version_command.h"
@@ -22,6 +23,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
+    {"bench", lockstep::bench_command},
     {"explain", lockstep::explain_command},
     {"train", lockstep::train_command},
     {"--version", lockstep::version_command},
@@ -29,7 +31,7 @@ constexpr Command kCommands[] = {
 
 constexpr const char* kUsage =
     "lockstep-torch: the part of lockstep that needs tensors; `lockstep` starts it.\n\n"
-    "Usage: lockstep-torch explain|train [OPTIONS]\n"
+    "Usage: lockstep-torch bench|explain|train [OPTIONS]\n"
     "       lockstep-torch --version\n";
 
 }  // namespace

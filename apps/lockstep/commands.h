@@ -13,6 +13,7 @@ using Arguments = std::vector<std::string>;
 int run(const Arguments& arguments);
 int train(const Arguments& arguments);
 int explain(const Arguments& arguments);
+int bench(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int version();
 

@@ -187,6 +187,15 @@ std::string Socket::local_host() const {
   return local_endpoint(fd_.get()).host;
 }
 
+std::string Socket::peer_host() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return "";
+  }
+  return numeric(address, size).host;
+}
+
 std::string Socket::peer_text() const {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

@@ -37,6 +37,7 @@ class Socket {
 
   // The numeric address of this end: the interface by which the peer is reached.
   std::string local_host() const;
+  std::string peer_host() const;  // and of the other end
   std::string peer_text() const;
 
   // Lets the kernel notice a vanished host or cut link within about three seconds, also when idle.

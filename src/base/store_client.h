@@ -68,7 +68,11 @@ class StoreClient {
   // The numeric address by which this process reaches the server: the interface that peers should
   // use.
   std::string local_host() const { return socket_.local_host(); }
+  // The server's numeric address, as this process sees it.
+  std::string peer_host() const { return socket_.peer_host(); }
   const Endpoint& server() const { return options_.server; }
+  // Of the job: by which its processes prove to each other that they belong to it.
+  const std::string& secret() const { return options_.secret; }
 
  private:
   void greet(Deadline deadline);

@@ -1,6 +1,6 @@
-#include <fmt/format.h>
+#include "comm/call.h"
 
-#include "comm/backend.h"
+#include <fmt/format.h>
 
 namespace lockstep {
 namespace {
@@ -23,6 +23,8 @@ const char* operation_name(Operation operation) {
       return "recv";
     case Operation::Barrier:
       return "barrier";
+    case Operation::Allocate:
+      return "allocate";
     case Operation::Connect:
       return "make_group";
   }
@@ -49,27 +51,28 @@ const char* reduce_name(ReduceOp op) {
   return "unknown";
 }
 
-std::string tensor_text(const at::Tensor& tensor) {
-  return fmt::format("{}, {} elements", c10::toString(tensor.scalar_type()), tensor.numel());
+std::string elements_text(const CallLabel& label) {
+  return fmt::format("{}, {} elements", c10::toString(label.type), label.count);
 }
 
-// What stands in the brackets. all_to_all may differ in counts between ranks; only its type must
-// agree.
-std::string details(const Call& call) {
-  switch (call.operation) {
+// What stands in the brackets.
+std::string details(const CallLabel& label) {
+  switch (label.operation) {
     case Operation::AllReduce:
     case Operation::ReduceScatter:
-      return fmt::format("{}, {}", reduce_name(call.reduce), tensor_text(call.input));
+      return fmt::format("{}, {}", reduce_name(label.reduce), elements_text(label));
     case Operation::Broadcast:
-      return fmt::format("root {}, {}", call.peer, tensor_text(call.input));
+      return fmt::format("root {}, {}", label.peer, elements_text(label));
     case Operation::AllGather:
-      return tensor_text(call.input);
+      return elements_text(label);
     case Operation::AllToAll:
-      return c10::toString(call.input.scalar_type());
+      return c10::toString(label.type);
     case Operation::Send:
-      return fmt::format("to rank {}, tag {}, {}", call.peer, call.tag, tensor_text(call.input));
+      return fmt::format("to rank {}, tag {}, {}", label.peer, label.tag, elements_text(label));
     case Operation::Recv:
-      return fmt::format("from rank {}, tag {}, {}", call.peer, call.tag, tensor_text(call.output));
+      return fmt::format("from rank {}, tag {}, {}", label.peer, label.tag, elements_text(label));
+    case Operation::Allocate:
+      return fmt::format("{} bytes", label.count);
     case Operation::Barrier:
     case Operation::Connect:
       break;
@@ -77,20 +80,37 @@ std::string details(const Call& call) {
   return "";
 }
 
-std::string bracketed(const Call& call) {
-  const std::string inside = details(call);
+std::string bracketed(const CallLabel& label) {
+  const std::string inside = details(label);
   return inside.empty() ? "" : fmt::format(" ({})", inside);
 }
 
 }  // namespace
 
-std::string Call::signature() const {
+std::string CallLabel::signature() const {
   return operation_name(operation) + bracketed(*this);
 }
 
-std::string Call::text() const {
+std::string CallLabel::text() const {
   const std::string number = sequence == 0 ? "" : fmt::format(" #{}", sequence);
   return operation_name(operation) + number + bracketed(*this);
+}
+
+CallLabel Call::label() const {
+  if (part_of) {
+    return *part_of;
+  }
+  CallLabel label{.operation = operation, .peer = peer, .tag = tag, .sequence = sequence};
+  if (reduces()) {
+    label.reduce = reduce;
+  }
+  // all_to_all may differ in counts between ranks; only its type must agree.
+  const at::Tensor& tensor = input.defined() ? input : output;
+  if (tensor.defined()) {
+    label.type = tensor.scalar_type();
+    label.count = operation == Operation::AllToAll ? 0 : tensor.numel();
+  }
+  return label;
 }
 
 }  // namespace lockstep

@@ -1,12 +1,13 @@
 // Collectives by libtorch's ProcessGroupGloo. Two of its habits shape this file:
 // - It cannot be cancelled: an operation that was given up may still read and write its tensors. So
-// it works on
-//   staging tensors that the operation owns; the caller's tensor is written by the thread that
-//   waits, and only after success. A group that failed is parked, never destroyed: its destructor
-//   would wait for ever.
+//   it works on staging tensors that the operation owns (or was given: Call::owns_tensors); the
+//   caller's tensor is written by the thread that waits, and only after success. A group that
+//   failed is parked, never destroyed: its destructor would wait for ever.
 // - It notices a dead peer late or not at all, and cannot say which: Membership does.
-// Debian's Gloo headers are older than the code inside libtorch: this is the only file that
-// includes them, and it neither constructs nor derives a gloo:: type.
+// Debian's Gloo headers are older than the code inside libtorch: only this file and raw_gloo.cpp
+// include them, and neither constructs or derives a gloo:: type.
+
+#include "comm/gloo_backend.h"
 
 #include <cstring>
 #include <thread>
@@ -18,7 +19,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "comm/backend.h"
 #include "comm/c10d_store.h"
 #include "comm/membership.h"
 
@@ -85,9 +85,11 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> elements, const at::Tensor& t
 class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork> {
  public:
   // `num_pending` counts the operations of the group in flight; guarded by `membership`.
-  GlooWork(Call call, std::shared_ptr<Membership> membership, std::shared_ptr<int> num_pending)
+  GlooWork(Call call, std::shared_ptr<Membership> membership, GlooOptions::Place place,
+           std::shared_ptr<int> num_pending)
       : call_(std::move(call)),
         membership_(std::move(membership)),
+        place_(place),
         num_pending_(std::move(num_pending)) {}
 
   // Hands the call to Gloo.
@@ -128,6 +130,19 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
     return membership_->read([this] { return finished_; }) || membership_->failure().has_value();
   }
 
+  void on_done(std::function<void(std::exception_ptr)> callback) override {
+    bool is_finished = false;
+    membership_->update([&] {
+      is_finished = finished_;
+      if (!is_finished) {
+        callbacks_.push_back(callback);
+      }
+    });
+    if (is_finished) {
+      callback(outcome());
+    }
+  }
+
  private:
   std::chrono::milliseconds gloo_timeout() const {
     const auto left = call_.deadline.remaining();
@@ -155,8 +170,8 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
         return gloo.broadcast(tensors, options);
       }
       case Operation::AllGather: {
-        source_ = stage(call_.input, at::kByte);
-        staging_ = stage_empty(call_.output);
+        source_ = call_.owns_tensors ? call_.input : stage(call_.input, at::kByte);
+        staging_ = call_.owns_tensors ? call_.output : stage_empty(call_.output);
         c10d::AllgatherOptions options;
         options.timeout = gloo_timeout();
         return gloo._allgather_base(staging_, source_, options);
@@ -173,6 +188,7 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
         std::vector<at::Tensor> tensors = {staging_};
         return gloo.recv(tensors, call_.peer, call_.tag);
       }
+      case Operation::Allocate:  // never comes here
       case Operation::Connect:
       case Operation::Barrier: {
         c10d::BarrierOptions options;
@@ -184,8 +200,8 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
   }
 
   c10::intrusive_ptr<c10d::Work> start_all_to_all(c10d::ProcessGroupGloo& gloo) {
-    source_ = stage(call_.input, at::kByte);
-    staging_ = stage_empty(call_.output);
+    source_ = call_.owns_tensors ? call_.input : stage(call_.input, at::kByte);
+    staging_ = call_.owns_tensors ? call_.output : stage_empty(call_.output);
     auto input_bytes = in_bytes(call_.input_splits, call_.input);
     auto output_bytes = in_bytes(call_.output_splits, call_.output);
     c10d::AllToAllOptions options;
@@ -203,41 +219,61 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
   }
 
   void finish(const std::string& error) {
+    std::vector<std::function<void(std::exception_ptr)>> callbacks;
     membership_->update([&] {
       finished_ = true;
       error_ = error;
       --*num_pending_;
+      callbacks.swap(callbacks_);
     });
+    if (!callbacks.empty()) {
+      const std::exception_ptr result = outcome();
+      for (const auto& callback : callbacks) {
+        callback(result);
+      }
+    }
+  }
+
+  // What wait() does: null, or what it throws.
+  std::exception_ptr outcome() {
+    try {
+      wait(Deadline::never());
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
   }
 
   // Copies the result out, once; by the waiting thread, so that an abandoned operation never
   // writes.
   void fetch() {
     const std::lock_guard lock(fetch_mutex_);
-    if (fetched_ || !call_.output.defined() || call_.output.nbytes() == 0) {
+    const bool is_there =
+        call_.owns_tensors || !call_.output.defined() || call_.output.nbytes() == 0;
+    if (fetched_ || is_there) {
       return;
     }
     fetched_ = true;
     const char* result = static_cast<const char*>(staging_.const_data_ptr());
     if (call_.operation == Operation::ReduceScatter) {
-      result += static_cast<size_t>(membership_->rank()) * call_.output.nbytes();
+      result += static_cast<size_t>(place_.rank) * call_.output.nbytes();
     }
     at::Tensor output = call_.output.detach();
     std::memcpy(output.mutable_data_ptr(), result, output.nbytes());
-    const bool reduces =
-        call_.operation == Operation::AllReduce || call_.operation == Operation::ReduceScatter;
-    if (reduces && call_.reduce == ReduceOp::Average) {
-      output.div_(membership_->size());
+    if (call_.reduces() && call_.reduce == ReduceOp::Average) {
+      output.div_(place_.size);
     }
   }
 
   const Call call_;
   const std::shared_ptr<Membership> membership_;
+  const GlooOptions::Place place_;
   const std::shared_ptr<int> num_pending_;
   at::Tensor source_;
   at::Tensor staging_;
   bool finished_ = false;  // guarded by membership_, as error_
   std::string error_;
+  std::vector<std::function<void(std::exception_ptr)>> callbacks_;  // guarded by membership_ too
   std::mutex fetch_mutex_;
   bool fetched_ = false;
 };
@@ -245,15 +281,8 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
 class GlooBackend : public Backend {
  public:
   explicit GlooBackend(GlooOptions options)
-      : timeout_(options.group.timeout),
-        membership_(std::make_shared<Membership>(
-            MembershipOptions{options.store, options.group.name, options.group.rank,
-                              options.group.size, options.hosts_store},
-            Deadline::after(timeout_))) {
+      : options_(std::move(options)), membership_(options_.membership) {
     connect();
-    if (options.operation_timeout != kGroupTimeout) {
-      timeout_ = options.operation_timeout;
-    }
   }
 
   ~GlooBackend() override {
@@ -263,28 +292,35 @@ class GlooBackend : public Backend {
         membership_->abandon("it destroyed the group with operations in flight");
       }
     }
-    membership_->leave();  // before the connections close, which the others would take for a death
+    if (!options_.place.is_part) {
+      membership_
+          ->leave();  // before the connections close, which the others would take for a death
+    }
     if (membership_->failure()) {
       park(std::move(gloo_));
     }
   }
 
-  int rank() const override { return membership_->rank(); }
-  int size() const override { return membership_->size(); }
+  int rank() const override { return options_.place.rank; }
+  int size() const override { return options_.place.size; }
   std::string name() const override { return "gloo"; }
-  std::chrono::milliseconds timeout() const override { return timeout_; }
+  std::chrono::milliseconds timeout() const override { return options_.timeout; }
   std::optional<Store> store() const override { return membership_->store(); }
+  GroupOptions options() const override { return options_.group; }
 
   std::shared_ptr<WorkState> start(Call call) override {
-    membership_->started(call);
-    membership_->check_same_call(call);
+    if (!options_.place.is_part) {
+      membership_->started(call);
+      membership_->check_same_call(call);
+    }
     const bool is_empty = call.operation != Operation::Barrier &&
                           call.operation != Operation::AllToAll &&
                           (call.input.defined() ? call.input : call.output).numel() == 0;
     if (is_empty) {
       return nullptr;  // nothing to move: no rank waits for another
     }
-    auto work = std::make_shared<GlooWork>(std::move(call), membership_, num_pending_);
+    auto work =
+        std::make_shared<GlooWork>(std::move(call), membership_, options_.place, num_pending_);
     work->launch(*gloo_);
     return work;
   }
@@ -298,15 +334,13 @@ class GlooBackend : public Backend {
       std::string error;
       bool finished = false;
     };
-    Call call{.operation = Operation::Connect};
-    call.timeout = timeout_;
-    call.deadline = Deadline::after(timeout_);
+    const Call& call = options_.connect;
     auto attempt = std::make_shared<Attempt>();
-    std::thread([attempt, membership = membership_, timeout = timeout_] {
+    std::thread([attempt, membership = membership_, options = options_] {
       GlooGroup group;
       std::string error;
       try {
-        group = make_gloo(*membership, timeout);
+        group = make_gloo(*membership, options);
       } catch (const std::exception& caught) {
         error = caught.what();
       }
@@ -332,19 +366,19 @@ class GlooBackend : public Backend {
     membership_->time_out(call);
   }
 
-  static GlooGroup make_gloo(const Membership& membership, std::chrono::milliseconds timeout) {
-    const auto& client = membership.store().client();
-    auto store = c10::make_intrusive<C10dStore>(client, membership.key("gloo/"), timeout);
-    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    options->devices.push_back(
-        c10d::ProcessGroupGloo::createDeviceForHostname(client->local_host()));
-    options->threads = 2;
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), membership.rank(),
-                                                       membership.size(), std::move(options));
+  static GlooGroup make_gloo(const Membership& membership, const GlooOptions& options) {
+    const auto timeout = options.connect.timeout;
+    auto store = c10::make_intrusive<C10dStore>(membership.store().client(),
+                                                membership.key(options.prefix), timeout);
+    auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+    gloo->threads = 2;
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), options.place.rank,
+                                                       options.place.size, std::move(gloo));
   }
 
-  std::chrono::milliseconds timeout_;
-  std::shared_ptr<Membership> membership_;
+  const GlooOptions options_;
+  const std::shared_ptr<Membership> membership_;
   GlooGroup gloo_;
   std::shared_ptr<int> num_pending_ = std::make_shared<int>(0);
 };

@@ -1,11 +1,13 @@
-#include <numeric>
+#include <algorithm>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/group.h>
 
 #include "comm/backend.h"
+#include "comm/connect.h"
 
 namespace lockstep {
 namespace {
@@ -120,14 +122,112 @@ std::vector<int64_t> element_splits(const at::Tensor& tensor, const std::vector<
   return elements;
 }
 
-Work launch(Backend& backend, Call call, std::chrono::milliseconds timeout) {
+// Part r of `whole` is `part` itself, or they have no byte in common: otherwise results would be
+// written over what is still to be read.
+void check_overlap(const at::Tensor& whole, const at::Tensor& part, int rank,
+                   const char* operation) {
+  const auto* begin = static_cast<const char*>(whole.const_data_ptr());
+  const auto* other = static_cast<const char*>(part.const_data_ptr());
+  const bool is_apart = other + part.nbytes() <= begin || begin + whole.nbytes() <= other;
+  const bool is_own_part = other == begin + static_cast<size_t>(rank) * part.nbytes();
+  if (whole.nbytes() > 0 && part.nbytes() > 0 && !is_apart && !is_own_part) {
+    throw UsageError(
+        "{}: input and output overlap; they may be apart, or the smaller one this rank's own part "
+        "of the larger",
+        operation);
+  }
+}
+
+// Fills in the deadline and the number.
+Call prepared(Backend& backend, Call call, std::chrono::milliseconds timeout) {
   if (timeout.count() < 0) {
     throw UsageError("{}: a timeout of {} ms is negative", call.signature(), timeout.count());
   }
   call.timeout = timeout == kGroupTimeout ? backend.timeout() : timeout;
   call.deadline = Deadline::after(call.timeout);
   call.sequence = call.is_message() ? 0 : backend.next_sequence();
-  return Work(backend.start(std::move(call)));
+  return call;
+}
+
+Call all_reduce_call(const at::Tensor& tensor, const ReduceOptions& options) {
+  check_tensor(tensor, "all_reduce", "the tensor");
+  check_reducible(tensor, options.op, "all_reduce");
+  return {
+      .operation = Operation::AllReduce, .input = tensor, .output = tensor, .reduce = options.op};
+}
+
+Call broadcast_call(const at::Tensor& tensor, const BroadcastOptions& options, int size) {
+  check_tensor(tensor, "broadcast", "the tensor");
+  check_rank(options.root, size, "broadcast", "root");
+  return {
+      .operation = Operation::Broadcast, .input = tensor, .output = tensor, .peer = options.root};
+}
+
+Call all_gather_call(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
+  check_tensor(input, "all_gather", "input");
+  check_tensor(output, "all_gather", "output");
+  check_same_type(output, input, "all_gather");
+  check_times(output, input, size, "all_gather", "output", "input");
+  check_overlap(output, input, rank, "all_gather");
+  return {.operation = Operation::AllGather, .input = input, .output = output};
+}
+
+Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
+                         const ReduceOptions& options, int rank, int size) {
+  check_tensor(input, "reduce_scatter", "input");
+  check_tensor(output, "reduce_scatter", "output");
+  check_same_type(output, input, "reduce_scatter");
+  check_times(input, output, size, "reduce_scatter", "input", "output");
+  check_reducible(input, options.op, "reduce_scatter");
+  check_overlap(input, output, rank, "reduce_scatter");
+  return {.operation = Operation::ReduceScatter,
+          .input = input,
+          .output = output,
+          .reduce = options.op};
+}
+
+Call all_to_all_call(const at::Tensor& output, const at::Tensor& input,
+                     const AllToAllOptions& options, int rank, int size) {
+  check_tensor(input, "all_to_all", "input");
+  check_tensor(output, "all_to_all", "output");
+  check_same_type(output, input, "all_to_all");
+  Call call{.operation = Operation::AllToAll, .input = input, .output = output};
+  call.input_splits = element_splits(input, options.input_splits, size, "input");
+  call.output_splits = element_splits(output, options.output_splits, size, "output");
+  const auto self = static_cast<size_t>(rank);
+  if (call.input_splits[self] != call.output_splits[self]) {
+    throw UsageError("all_to_all: this rank sends itself {} elements and expects {}",
+                     call.input_splits[self], call.output_splits[self]);
+  }
+  if (input.nbytes() > 0 && output.nbytes() > 0 &&
+      input.const_data_ptr() == output.const_data_ptr()) {
+    throw UsageError("all_to_all: input and output are the same memory; give it another output");
+  }
+  return call;
+}
+
+void check_message(int peer, int rank, int size, int tag, const char* operation) {
+  check_rank(peer, size, operation, "peer");
+  if (peer == rank) {
+    throw UsageError("{}: rank {} is this rank itself; a message needs two", operation, peer);
+  }
+  if (tag < 0 || tag > 65535) {
+    throw UsageError("{}: tag {} is not in [0, 65535]", operation, tag);
+  }
+}
+
+Call send_call(const at::Tensor& tensor, int to, const MessageOptions& options,
+               const Group& group) {
+  check_tensor(tensor, "send", "the tensor");
+  check_message(to, group.rank(), group.size(), options.tag, "send");
+  return {.operation = Operation::Send, .input = tensor, .peer = to, .tag = options.tag};
+}
+
+Call recv_call(const at::Tensor& tensor, int from, const MessageOptions& options,
+               const Group& group) {
+  check_tensor(tensor, "recv", "the tensor");
+  check_message(from, group.rank(), group.size(), options.tag, "recv");
+  return {.operation = Operation::Recv, .output = tensor, .peer = from, .tag = options.tag};
 }
 
 }  // namespace
@@ -143,6 +243,13 @@ bool Work::wait_for(std::chrono::milliseconds limit) {
 }
 bool Work::done() const {
   return !state_ || state_->done();
+}
+void Work::on_done(std::function<void(std::exception_ptr)> callback) {
+  if (state_) {
+    state_->on_done(std::move(callback));
+  } else {
+    callback(nullptr);
+  }
 }
 
 Group::Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
@@ -168,119 +275,123 @@ Store Group::store() const {
   return *store;
 }
 
-Work Group::all_reduce_async(const at::Tensor& tensor, ReduceOptions options) {
-  check_tensor(tensor, "all_reduce", "the tensor");
-  check_reducible(tensor, options.op, "all_reduce");
-  Call call{
-      .operation = Operation::AllReduce, .input = tensor, .output = tensor, .reduce = options.op};
-  return launch(*backend_, std::move(call), options.timeout);
+// Starts a call, or carries it out: the one path of all operations.
+Work Group::start(Call call, std::chrono::milliseconds timeout) {
+  return Work(backend_->start(prepared(*backend_, std::move(call), timeout)));
 }
-
-Work Group::broadcast_async(const at::Tensor& tensor, BroadcastOptions options) {
-  check_tensor(tensor, "broadcast", "the tensor");
-  check_rank(options.root, size(), "broadcast", "root");
-  Call call{
-      .operation = Operation::Broadcast, .input = tensor, .output = tensor, .peer = options.root};
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-Work Group::all_gather_async(const at::Tensor& output, const at::Tensor& input,
-                             WaitOptions options) {
-  check_tensor(input, "all_gather", "input");
-  check_tensor(output, "all_gather", "output");
-  check_same_type(output, input, "all_gather");
-  check_times(output, input, size(), "all_gather", "output", "input");
-  Call call{.operation = Operation::AllGather, .input = input, .output = output};
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-Work Group::reduce_scatter_async(const at::Tensor& output, const at::Tensor& input,
-                                 ReduceOptions options) {
-  check_tensor(input, "reduce_scatter", "input");
-  check_tensor(output, "reduce_scatter", "output");
-  check_same_type(output, input, "reduce_scatter");
-  check_times(input, output, size(), "reduce_scatter", "input", "output");
-  check_reducible(input, options.op, "reduce_scatter");
-  Call call{.operation = Operation::ReduceScatter,
-            .input = input,
-            .output = output,
-            .reduce = options.op};
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-Work Group::all_to_all_async(const at::Tensor& output, const at::Tensor& input,
-                             AllToAllOptions options) {
-  check_tensor(input, "all_to_all", "input");
-  check_tensor(output, "all_to_all", "output");
-  check_same_type(output, input, "all_to_all");
-  Call call{.operation = Operation::AllToAll, .input = input, .output = output};
-  call.input_splits = element_splits(input, options.input_splits, size(), "input");
-  call.output_splits = element_splits(output, options.output_splits, size(), "output");
-  if (call.input_splits[static_cast<size_t>(rank())] !=
-      call.output_splits[static_cast<size_t>(rank())]) {
-    throw UsageError("all_to_all: this rank sends itself {} elements and expects {}",
-                     call.input_splits[static_cast<size_t>(rank())],
-                     call.output_splits[static_cast<size_t>(rank())]);
-  }
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-namespace {
-
-void check_message(int peer, int rank, int size, int tag, const char* operation) {
-  check_rank(peer, size, operation, "peer");
-  if (peer == rank) {
-    throw UsageError("{}: rank {} is this rank itself; a message needs two", operation, peer);
-  }
-  if (tag < 0 || tag > 65535) {
-    throw UsageError("{}: tag {} is not in [0, 65535]", operation, tag);
-  }
-}
-
-}  // namespace
-
-Work Group::send_async(const at::Tensor& tensor, int to, MessageOptions options) {
-  check_tensor(tensor, "send", "the tensor");
-  check_message(to, rank(), size(), options.tag, "send");
-  Call call{.operation = Operation::Send, .input = tensor, .peer = to, .tag = options.tag};
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-Work Group::recv_async(const at::Tensor& tensor, int from, MessageOptions options) {
-  check_tensor(tensor, "recv", "the tensor");
-  check_message(from, rank(), size(), options.tag, "recv");
-  Call call{.operation = Operation::Recv, .output = tensor, .peer = from, .tag = options.tag};
-  return launch(*backend_, std::move(call), options.timeout);
-}
-
-Work Group::barrier_async(WaitOptions options) {
-  return launch(*backend_, Call{.operation = Operation::Barrier}, options.timeout);
+void Group::run(Call call, std::chrono::milliseconds timeout) {
+  backend_->run(prepared(*backend_, std::move(call), timeout));
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOptions options) {
-  all_reduce_async(tensor, options).wait();
+  run(all_reduce_call(tensor, options), options.timeout);
 }
+Work Group::all_reduce_async(const at::Tensor& tensor, ReduceOptions options) {
+  return start(all_reduce_call(tensor, options), options.timeout);
+}
+
 void Group::broadcast(const at::Tensor& tensor, BroadcastOptions options) {
-  broadcast_async(tensor, options).wait();
+  run(broadcast_call(tensor, options, size()), options.timeout);
 }
+Work Group::broadcast_async(const at::Tensor& tensor, BroadcastOptions options) {
+  return start(broadcast_call(tensor, options, size()), options.timeout);
+}
+
 void Group::all_gather(const at::Tensor& output, const at::Tensor& input, WaitOptions options) {
-  all_gather_async(output, input, options).wait();
+  run(all_gather_call(output, input, rank(), size()), options.timeout);
 }
+Work Group::all_gather_async(const at::Tensor& output, const at::Tensor& input,
+                             WaitOptions options) {
+  return start(all_gather_call(output, input, rank(), size()), options.timeout);
+}
+
 void Group::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                            ReduceOptions options) {
-  reduce_scatter_async(output, input, options).wait();
+  run(reduce_scatter_call(output, input, options, rank(), size()), options.timeout);
 }
+Work Group::reduce_scatter_async(const at::Tensor& output, const at::Tensor& input,
+                                 ReduceOptions options) {
+  return start(reduce_scatter_call(output, input, options, rank(), size()), options.timeout);
+}
+
 void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, AllToAllOptions options) {
-  all_to_all_async(output, input, std::move(options)).wait();
+  run(all_to_all_call(output, input, options, rank(), size()), options.timeout);
 }
+Work Group::all_to_all_async(const at::Tensor& output, const at::Tensor& input,
+                             AllToAllOptions options) {
+  return start(all_to_all_call(output, input, options, rank(), size()), options.timeout);
+}
+
 void Group::send(const at::Tensor& tensor, int to, MessageOptions options) {
-  send_async(tensor, to, options).wait();
+  run(send_call(tensor, to, options, *this), options.timeout);
 }
+Work Group::send_async(const at::Tensor& tensor, int to, MessageOptions options) {
+  return start(send_call(tensor, to, options, *this), options.timeout);
+}
+
 void Group::recv(const at::Tensor& tensor, int from, MessageOptions options) {
-  recv_async(tensor, from, options).wait();
+  run(recv_call(tensor, from, options, *this), options.timeout);
 }
+Work Group::recv_async(const at::Tensor& tensor, int from, MessageOptions options) {
+  return start(recv_call(tensor, from, options, *this), options.timeout);
+}
+
 void Group::barrier(WaitOptions options) {
-  barrier_async(options).wait();
+  run({.operation = Operation::Barrier}, options.timeout);
+}
+Work Group::barrier_async(WaitOptions options) {
+  return start({.operation = Operation::Barrier}, options.timeout);
+}
+
+at::Tensor Group::allocate(int64_t bytes) {
+  if (bytes < 0) {
+    throw UsageError("allocate: {} bytes are negative", bytes);
+  }
+  Call call = prepared(*backend_, {.operation = Operation::Allocate}, kGroupTimeout);
+  call.part_of =
+      CallLabel{.operation = Operation::Allocate, .count = bytes, .sequence = call.sequence};
+  return backend_->allocate(bytes, call);
+}
+
+void Group::rebind(const at::Tensor& tensor) {
+  check_tensor(tensor, "rebind", "the tensor");
+  Call call = prepared(*backend_, {.operation = Operation::Allocate}, kGroupTimeout);
+  call.part_of = CallLabel{.operation = Operation::Allocate,
+                           .count = static_cast<int64_t>(tensor.nbytes()),
+                           .sequence = call.sequence};
+  backend_->rebind(tensor, call);
+}
+
+Traffic Group::traffic() const {
+  return backend_->traffic();
+}
+
+Group Group::split(int color, int key) const {
+  Group self = *this;
+  const int64_t number = backend_->next_split();
+  const at::Tensor mine = at::empty({2}, at::kLong);
+  mine.data_ptr<int64_t>()[0] = color;
+  mine.data_ptr<int64_t>()[1] = key;
+  const at::Tensor all = at::empty({2 * size()}, at::kLong);
+  self.all_gather(all, mine);
+  const auto* values = all.data_ptr<int64_t>();
+  std::vector<std::pair<int64_t, int>> members;  // (key, rank) of those with this color
+  for (int other = 0; other < size(); ++other) {
+    if (values[2 * other] == color) {
+      members.emplace_back(values[2 * other + 1], other);
+    }
+  }
+  if (color < 0 || members.size() == 1) {
+    return make_single_group();
+  }
+  std::sort(members.begin(), members.end());
+  GroupOptions options = backend_->options();
+  const auto place =
+      std::find(members.begin(), members.end(), std::pair<int64_t, int>(key, rank()));
+  options.name = fmt::format("{}/{}.{}", options.name, number, color);
+  options.rank = static_cast<int>(place - members.begin());
+  options.size = static_cast<int>(members.size());
+  return make_group(store(), std::move(options));
 }
 
 Group make_single_group() {
@@ -299,7 +410,7 @@ Group make_group(const Store& store, GroupOptions options) {
     throw UsageError("make_group: a group of {} ranks needs a name, the same on all of them",
                      options.size);
   }
-  return Group(make_gloo_backend({.store = store, .group = std::move(options)}));
+  return Group(connect_group({.store = store, .group = std::move(options)}).backend);
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include "base/secret.h"
 #include "base/store_client.h"
-#include "comm/backend.h"
+#include "comm/connect.h"
 #include "comm/launch_env.h"
 #include "comm/torch_store.h"
 
@@ -67,20 +67,12 @@ Store meet(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
   throw InternalError("init: a group of one meets nobody");
 }
 
-void check_backend_choice(const Env& env) {
-  const std::string choice = env.text("LOCKSTEP_BACKEND").value_or("auto");
-  if (choice != "auto" && choice != "gloo") {
-    throw UsageError("init: LOCKSTEP_BACKEND={} is not available; this build has: auto, gloo",
-                     choice);
-  }
-}
-
 }  // namespace
 
 Group init(InitOptions options) {
   const Env env;
   const LaunchEnv launch = read_launch_env(env);
-  check_backend_choice(env);
+  check_backend_variables();
   log::set_rank(launch.rank);
   if (launch.size == 1) {
     log::info("comm", "init: a group of one ({}): collectives are no-ops", launch.source);
@@ -90,15 +82,15 @@ Group init(InitOptions options) {
   const bool hosts_store = launch.rank == 0 && launch.meeting != LaunchEnv::Meeting::Launcher;
   GroupOptions group{
       .name = "world", .rank = launch.rank, .size = launch.size, .timeout = options.start_timeout};
-  Group world(make_gloo_backend({.store = store,
-                                 .group = std::move(group),
-                                 .operation_timeout = options.timeout,
-                                 .hosts_store = hosts_store}));
+  const Connected world = connect_group({.store = store,
+                                         .group = std::move(group),
+                                         .operation_timeout = options.timeout,
+                                         .hosts_store = hosts_store});
   if (launch.rank == 0) {
-    log::info("comm", "init: {} ranks from {}; backend gloo over {}, store {}", launch.size,
-              launch.source, store.client()->local_host(), store.endpoint());
+    log::info("comm", "init: {} ranks from {}; backend {}: {}; store {}", launch.size,
+              launch.source, world.backend->name(), world.reason, store.endpoint());
   }
-  return world;
+  return Group(world.backend);
 }
 
 }  // namespace lockstep

@@ -79,9 +79,7 @@ void Membership::leave() noexcept {
   if (has_left_.exchange(true)) {
     return;
   }
-  if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
-    abandon("an exception ended its work");
-  }
+  tell_of_exception();
   try {
     StoreClient& client = *options_.store.client();
     client.leave(options_.name, options_.rank, Deadline::after(1s));
@@ -90,6 +88,12 @@ void Membership::leave() noexcept {
     }
   } catch (const Error& error) {
     log::debug("comm", "group {}: no goodbye: {}", options_.name, error.what());
+  }
+}
+
+void Membership::tell_of_exception() noexcept {
+  if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
+    abandon("an exception ended its work");
   }
 }
 
@@ -113,11 +117,61 @@ std::optional<Failure> Membership::failure() const {
 }
 
 void Membership::fail(Failure failure) {
+  bool is_first = false;
   update([&] {
-    if (!failure_) {
+    is_first = !failure_;
+    if (is_first) {
       failure_ = std::move(failure);
+      has_failed_ = true;
     }
   });
+  const std::lock_guard lock(listener_mutex_);
+  if (is_first && listener_) {
+    listener_();
+  }
+}
+
+void Membership::on_failure(std::function<void()> listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+  if (has_failed_ && listener_) {
+    listener_();
+  }
+}
+
+void Membership::fail_call(const Call& call, const Failure& failure) {
+  fail_everywhere(failure);
+  this->failure()->raise(call.text());
+}
+
+std::string Membership::await_key(const std::string& name, const Call& call) {
+  constexpr auto kPatience = 200ms;  // between two looks at whether the group still works
+  while (true) {
+    check(call);
+    try {
+      return options_.store.client()->get(key(name),
+                                          call.deadline.earlier(Deadline::after(kPatience)));
+    } catch (const TimeoutError&) {
+      if (call.deadline.expired()) {
+        time_out(call);
+      }
+    }
+  }
+}
+
+std::vector<std::string> Membership::gather(const std::string& name, const std::string& text,
+                                            const Call& call) {
+  StoreClient& client = *options_.store.client();
+  if (options_.rank != 0) {
+    client.set(key(fmt::format("{}/{}", name, options_.rank)), text, call.deadline);
+    return Json::parse(await_key(name + "/all", call)).get<std::vector<std::string>>();
+  }
+  std::vector<std::string> all = {text};
+  for (int rank = 1; rank < options_.size; ++rank) {
+    all.push_back(await_key(fmt::format("{}/{}", name, rank), call));
+  }
+  client.set(key(name + "/all"), Json(all).dump(), call.deadline);
+  return all;
 }
 
 void Membership::abandon(const std::string& reason) {
@@ -148,7 +202,9 @@ void Membership::on_note(int from, const std::string& text) {
 void Membership::take_note(int from, const nlohmann::json& note) {
   if (note.contains("where")) {  // a question; answered on this thread, whatever the others do
     const Json answer = read([this] {
-      return Json{{"sequence", sequence_}, {"who", who_}, {"call", last_call_}};
+      return Json{{"sequence", sequence_},
+                  {"who", who_},
+                  {"call", last_call_ ? last_call_->text() : "none"}};
     });
     options_.store.client()->send_note(options_.name, options_.rank, from, answer.dump());
   } else if (note.contains("sequence")) {
@@ -161,17 +217,15 @@ void Membership::take_note(int from, const nlohmann::json& note) {
 }
 
 void Membership::started(const Call& call) {
-  std::optional<Failure> failure;
-  {
-    const std::lock_guard lock(mutex_);
-    failure = failure_;
-    if (!failure) {
-      sequence_ = std::max(sequence_, call.sequence);
-      last_call_ = call.text();
-    }
-  }
-  if (failure) {
-    failure->raise(call.text());
+  check(call);
+  const std::lock_guard lock(mutex_);
+  sequence_ = std::max(sequence_, call.sequence);
+  last_call_ = call.label();
+}
+
+void Membership::check(const Call& call) const {
+  if (has_failed_) {
+    failure()->raise(call.text());
   }
 }
 

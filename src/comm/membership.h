@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -50,6 +52,8 @@ class Membership {
   // Leaves: a goodbye, not a death; but while an exception unwinds this thread, the others are told
   // that. The owner calls it, once; what background threads still hold then is silent.
   void leave() noexcept;
+  // The part of leave() that tells of an exception: the group has failed then.
+  void tell_of_exception() noexcept;
 
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
@@ -59,9 +63,23 @@ class Membership {
 
   std::optional<Failure> failure() const;
 
+  // Calls `listener` once the group has failed (at once, if it has), on the thread that noticed it.
+  // One listener: the next replaces it, and once this returns the one before is not running.
+  void on_failure(std::function<void()> listener);
+
   // Notes that this rank has called `call` (shown to others that miss it). Throws if the group has
   // failed.
   void started(const Call& call);
+
+  // Throws if the group has failed.
+  void check(const Call& call) const;
+
+  // Collective, over the store: every rank's text, in the order of ranks. `name` is used once.
+  std::vector<std::string> gather(const std::string& name, const std::string& text,
+                                  const Call& call);
+
+  // The value of a key that another rank sets; ends early when the group fails.
+  std::string await_key(const std::string& name, const Call& call);
 
   // With LOCKSTEP_CHECK_COLLECTIVES=1: compares the call with rank 0's of the same number; a
   // difference fails the group with DesyncError on every rank.
@@ -102,6 +120,10 @@ class Membership {
   // ever.
   void abandon(const std::string& reason);
 
+  // Ranks called different operations, or one left while others wait for it: fails the group on
+  // every rank, throws.
+  [[noreturn]] void fail_call(const Call& call, const Failure& failure);
+
   // The deadline of `call` has passed: finds out who is missing, fails the group on every rank,
   // throws.
   [[noreturn]] void time_out(const Call& call);
@@ -131,12 +153,16 @@ class Membership {
   int exceptions_at_start_ = 0;
 
   std::atomic<bool> has_left_{false};
+  std::atomic<bool> has_failed_{false};  // failure_ is set: read without the lock by every call
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Failure> failure_;
   int64_t sequence_ = 0;
-  std::string last_call_ = "none";
+  std::optional<CallLabel> last_call_;
   std::map<int, Progress> answers_;
+
+  std::mutex listener_mutex_;  // held while it runs
+  std::function<void()> listener_;
 };
 
 }  // namespace lockstep

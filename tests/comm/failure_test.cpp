@@ -9,16 +9,19 @@
 
 #include <lockstep/base/error.h>
 
-#include "support/fleet.h"
+#include "comm/every_backend.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using testing_support::choice_of;
 using testing_support::die_now;
 using testing_support::rank_argument;
-using testing_support::run_ranks;
+using testing_support::RunOptions;
+
+class Failure : public testing_support::EveryBackend {};
 
 const std::vector<std::string> kOperations = {"all_reduce",     "broadcast",  "all_gather",
                                               "reduce_scatter", "all_to_all", "send",
@@ -58,7 +61,8 @@ void expect_working(Group& group) {
 Group lose_last_rank(Group& group, const std::string& operation) {
   const int victim = group.size() - 1;
   Store store = group.store();
-  const std::string key = "death/" + operation + "/" + std::to_string(group.size());
+  const std::string key =
+      group.backend_name() + "/death/" + operation + "/" + std::to_string(group.size());
   expect_working(group);
   if (group.rank() == victim) {
     store.get(key + "/go");                    // the others must be out of the call above
@@ -82,61 +86,69 @@ Group lose_last_rank(Group& group, const std::string& operation) {
   EXPECT_THAT(message, HasSubstr(operation));
   EXPECT_THAT(message, HasSubstr("rank " + std::to_string(victim) + " (host "));
   EXPECT_THROW(group.barrier(), PeerLostError) << "the group stays unusable";
-  return make_group(store, {.name = key, .rank = group.rank(), .size = victim, .timeout = 20s});
+  return make_group(store, {.name = key,
+                            .rank = group.rank(),
+                            .size = victim,
+                            .timeout = 20s,
+                            .backend = choice_of(group)});
 }
 
-TEST(Failure, AKilledRankInEveryOperation) {
+TEST_P(Failure, AKilledRankInEveryOperation) {
   // Each fleet of four loses three ranks, one per operation, down to a group of one.
   for (const std::string first : {"all_reduce", "reduce_scatter", "recv"}) {
-    run_ranks(4,
-              [](Group& group) {
-                size_t i = 0;
-                while (kOperations[i] != rank_argument()) {
-                  ++i;
-                }
-                Group current = group;
-                for (int loss = 0; loss < 3; ++loss) {
-                  current = lose_last_rank(
-                      current, kOperations[(i + static_cast<size_t>(loss)) % kOperations.size()]);
-                  expect_working(current);
-                }
-              },
-              {.argument = first, .dies = {1, 2, 3}});
+    run(4,
+        [](Group& group) {
+          size_t i = 0;
+          while (kOperations[i] != rank_argument()) {
+            ++i;
+          }
+          Group current = group;
+          for (int loss = 0; loss < 3; ++loss) {
+            current = lose_last_rank(
+                current, kOperations[(i + static_cast<size_t>(loss)) % kOperations.size()]);
+            expect_working(current);
+          }
+        },
+        {.argument = first, .dies = {1, 2, 3}});
   }
 }
 
-TEST(Failure, TheFirstRankMayDieTooAndThoseInTheMiddle) {
-  run_ranks(7,
-            [](Group& group) {
-              if (group.rank() == 0 || group.rank() == 3) {
-                try {
-                  expect_working(group);
-                } catch (const PeerLostError&) {  // the other one was quicker
-                }
-                die_now();
+TEST_P(Failure, TheFirstRankMayDieTooAndThoseInTheMiddle) {
+  run(7,
+      [](Group& group) {
+        if (group.rank() == 0 || group.rank() == 3) {
+          try {
+            expect_working(group);
+          } catch (const PeerLostError&) {  // the other one was quicker
+          }
+          die_now();
+        }
+        EXPECT_THROW(
+            {
+              for (;;) {
+                expect_working(group);
               }
-              EXPECT_THROW(
-                  {
-                    for (;;) {
-                      expect_working(group);
-                    }
-                  },
-                  PeerLostError);
-              const int new_rank = group.rank() - (group.rank() > 3 ? 2 : 1);
-              Group rest = make_group(
-                  group.store(), {.name = "rest", .rank = new_rank, .size = 5, .timeout = 20s});
-              expect_working(rest);
             },
-            {.dies = {0, 3}});
+            PeerLostError);
+        const int new_rank = group.rank() - (group.rank() > 3 ? 2 : 1);
+        Group rest = make_group(group.store(), {.name = group.backend_name() + "/rest",
+                                                .rank = new_rank,
+                                                .size = 5,
+                                                .timeout = 20s,
+                                                .backend = choice_of(group)});
+        expect_working(rest);
+      },
+      {.dies = {0, 3}});
 }
 
-TEST(Failure, ALateRankInEveryOperation) {
+TEST_P(Failure, ALateRankInEveryOperation) {
   for (const int world : {2, 3}) {
-    run_ranks(world, [](Group& group) {
+    run(world, [](Group& group) {
       Store store = group.store();
       Group current = group;
       for (const std::string& operation : kOperations) {
-        const std::string key = "late/" + operation + std::to_string(group.size());
+        const std::string key =
+            group.backend_name() + "/late/" + operation + std::to_string(group.size());
         const int late = current.size() - 1;
         expect_working(current);
         if (current.rank() == late) {
@@ -159,21 +171,24 @@ TEST(Failure, ALateRankInEveryOperation) {
           store.set(key, "1");
         }
         EXPECT_THROW(current.barrier(), TimeoutError);
-        current = make_group(
-            store, {.name = key, .rank = group.rank(), .size = group.size(), .timeout = 20s});
+        current = make_group(store, {.name = key,
+                                     .rank = group.rank(),
+                                     .size = group.size(),
+                                     .timeout = 20s,
+                                     .backend = choice_of(group)});
       }
       expect_working(current);
     });
   }
 }
 
-TEST(Failure, ALateRankIsNamedWithItsLastCall) {
-  run_ranks(3, [](Group& group) {
+TEST_P(Failure, ALateRankIsNamedWithItsLastCall) {
+  run(3, [](Group& group) {
     Store store = group.store();
     at::Tensor x = at::ones({5});
     group.all_reduce(x);
     if (group.rank() == 2) {
-      store.get("named");
+      store.get(group.backend_name() + "/named");
       EXPECT_THROW(group.all_reduce(x), TimeoutError);
       return;
     }
@@ -185,29 +200,29 @@ TEST(Failure, ALateRankIsNamedWithItsLastCall) {
       EXPECT_THAT(error.what(), HasSubstr("rank 2 (host "));
       EXPECT_THAT(error.what(), HasSubstr("its last call was all_reduce #"));
     }
-    store.set("named", "1");
+    store.set(group.backend_name() + "/named", "1");
   });
 }
 
-TEST(Failure, WaitForGivesUpWithoutHarm) {
-  run_ranks(2, [](Group& group) {
+TEST_P(Failure, WaitForGivesUpWithoutHarm) {
+  run(2, [](Group& group) {
     Store store = group.store();
     at::Tensor x = at::ones({5});
     if (group.rank() == 1) {
-      store.get("may go on");
+      store.get(group.backend_name() + "/may go on");
     }
     Work work = group.all_reduce_async(x);
     if (group.rank() == 0) {
       EXPECT_FALSE(work.wait_for(50ms));
-      store.set("may go on", "1");
+      store.set(group.backend_name() + "/may go on", "1");
     }
     work.wait();
     EXPECT_TRUE(x.equal(at::full({5}, 2.0f)));
   });
 }
 
-TEST(Failure, AMistakeOfTheCallerLeavesTheGroupUsable) {
-  run_ranks(2, [](Group& group) {
+TEST_P(Failure, AMistakeOfTheCallerLeavesTheGroupUsable) {
+  run(2, [](Group& group) {
     EXPECT_THROW(group.all_gather(at::zeros({3}), at::zeros({2})), UsageError);
     EXPECT_THROW(group.send(at::zeros({3}), group.rank()), UsageError);
     EXPECT_THROW(group.broadcast(at::zeros({3}), {.root = 2}), UsageError);
@@ -215,12 +230,15 @@ TEST(Failure, AMistakeOfTheCallerLeavesTheGroupUsable) {
   });
 }
 
-TEST(Failure, ARankThatLeavesByAnExceptionIsToldToTheOthers) {
-  run_ranks(2, [](Group& group) {
+TEST_P(Failure, ARankThatLeavesByAnExceptionIsToldToTheOthers) {
+  run(2, [](Group& group) {
     std::string message;
     try {
-      Group extra = make_group(
-          group.store(), {.name = "thrower", .rank = group.rank(), .size = 2, .timeout = 20s});
+      Group extra = make_group(group.store(), {.name = group.backend_name() + "/thrower",
+                                               .rank = group.rank(),
+                                               .size = 2,
+                                               .timeout = 20s,
+                                               .backend = choice_of(group)});
       if (group.rank() == 0) {
         throw std::runtime_error("the model broke");
       }
@@ -236,23 +254,87 @@ TEST(Failure, ARankThatLeavesByAnExceptionIsToldToTheOthers) {
   });
 }
 
-TEST(Failure, DifferentCallsAreFoundOutWhenAsked) {
-  run_ranks(3,
-            [](Group& group) {
-              at::Tensor x = at::ones({group.rank() == 2 ? 6 : 5});
-              try {
-                // May be cut short on a rank that is still in it when another goes on and errs.
-                expect_working(group);
-                // May be cut short on a rank that is still in it when another goes on and errs.
-                group.all_reduce(x, {.timeout = 10s});
-                ADD_FAILURE() << "nobody noticed";
-              } catch (const DesyncError& error) {
-                EXPECT_THAT(error.what(), HasSubstr("rank 0 all_reduce (sum, Float, 5 elements)"));
-                EXPECT_THAT(error.what(), HasSubstr("rank 2 all_reduce (sum, Float, 6 elements)"));
-              }
-            },
-            {.env = {"LOCKSTEP_CHECK_COLLECTIVES=1"}});
+TEST_P(Failure, DifferentCallsAreFoundOut) {
+  RunOptions options;
+  if (is_gloo()) {
+    options.env = {"LOCKSTEP_CHECK_COLLECTIVES=1"};  // elsewhere it is always looked at
+  }
+  run(
+      3,
+      [](Group& group) {
+        at::Tensor x = at::ones({group.rank() == 2 ? 6 : 5});
+        try {
+          // May be cut short on a rank that is still in it when another goes on and errs.
+          expect_working(group);
+          group.all_reduce(x, {.timeout = 10s});
+          ADD_FAILURE() << "nobody noticed";
+        } catch (const DesyncError& error) {
+          EXPECT_THAT(error.what(), HasSubstr(" all_reduce (sum, Float, 5 elements)"));
+          EXPECT_THAT(error.what(), HasSubstr("rank 2 all_reduce (sum, Float, 6 elements)"));
+        }
+      },
+      options);
 }
+
+// Every way in which two calls can differ, and that the survivors of it can go on.
+TEST_P(Failure, EveryDifferenceIsNamedWithBothCalls) {
+  if (is_gloo()) {
+    return;  // promises this only under the check flag, above
+  }
+  run(4, [](Group& group) {
+    struct Case {
+      const char* name;
+      void (*odd)(Group& group);
+      void (*others)(Group& group);
+      const char* odd_call;
+      const char* other_call;
+    };
+    const std::vector<Case> cases = {
+        {"kind", [](Group& g) { g.barrier(); },
+         [](Group& g) { g.broadcast(at::ones({5}), {.root = 1}); }, "barrier",
+         "broadcast (root 1, Float, 5 elements)"},
+        {"size", [](Group& g) { g.all_reduce(at::ones({100000})); },
+         [](Group& g) { g.all_reduce(at::ones({5})); }, "100000 elements", "5 elements"},
+        {"type", [](Group& g) { g.all_reduce(at::ones({5}, at::kDouble)); },
+         [](Group& g) { g.all_reduce(at::ones({5})); }, "Double", "Float"},
+        {"reduction", [](Group& g) { g.all_reduce(at::ones({5}), {.op = ReduceOp::Max}); },
+         [](Group& g) { g.all_reduce(at::ones({5})); }, "max", "sum"},
+        {"root", [](Group& g) { g.broadcast(at::ones({5}), {.root = 3}); },
+         [](Group& g) { g.broadcast(at::ones({5}), {.root = 1}); }, "root 3", "root 1"},
+        {"order", [](Group& g) { g.barrier(), g.all_reduce(at::ones({5})); },
+         [](Group& g) { g.all_reduce(at::ones({5})), g.barrier(); }, "barrier", "all_reduce"},
+        {"memory", [](Group& g) { g.allocate(4096); }, [](Group& g) { g.allocate(8192); },
+         "allocate (4096 bytes)", "allocate (8192 bytes)"},
+    };
+    Store store = group.store();
+    for (int odd = 0; odd < group.size(); ++odd) {
+      for (const Case& item : cases) {
+        const std::string name =
+            fmt::format("{}/differ/{}/{}", group.backend_name(), item.name, odd);
+        std::optional<Group> fresh;
+        try {  // the others may err while this rank is still connecting: the same error there
+          fresh = make_group(store, {.name = name,
+                                     .rank = group.rank(),
+                                     .size = group.size(),
+                                     .timeout = 20s,
+                                     .backend = choice_of(group)});
+          (group.rank() == odd ? item.odd : item.others)(*fresh);
+          ADD_FAILURE() << "nobody noticed: " << item.name;
+        } catch (const DesyncError& error) {
+          EXPECT_THAT(error.what(), HasSubstr(item.odd_call)) << item.name;
+          EXPECT_THAT(error.what(), HasSubstr(item.other_call)) << item.name;
+          EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {} ", odd))) << item.name;
+        }
+        if (fresh) {
+          EXPECT_THROW(fresh->barrier(), DesyncError);
+        }
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(On, Failure, ::testing::ValuesIn(testing_support::kEveryBackend),
+                         testing_support::name_of);
 
 }  // namespace
 }  // namespace lockstep

@@ -83,7 +83,9 @@ TEST(Init, UnderLockstepRunsVariables) {
   }
   const auto outputs = run_children(all);
   expect_sums(outputs);
-  EXPECT_THAT(outputs[0].err, HasSubstr("3 ranks from lockstep run; backend gloo over 127.0.0.1"));
+  EXPECT_THAT(
+      outputs[0].err,
+      HasSubstr("3 ranks from lockstep run; backend shm: all 3 ranks share this host's memory"));
   EXPECT_EQ(outputs[1].err, "") << "said once";
 }
 
@@ -126,7 +128,7 @@ TEST(Init, ContradictionsAndUnknownBackendsAreUsageErrors) {
   EXPECT_THAT(run_children({{{"RANK", "2"}, {"WORLD_SIZE", "2"}}})[0].out,
               HasSubstr("RANK=2 is not below"));
   EXPECT_THAT(run_children({{{"LOCKSTEP_BACKEND", "smoke"}}})[0].out,
-              HasSubstr("this build has: auto, gloo"));
+              HasSubstr("it is auto, gloo, shm or hierarchical"));
 }
 
 }  // namespace

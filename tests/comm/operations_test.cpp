@@ -1,20 +1,20 @@
 // Every operation against an oracle: what each rank should hold is computed from all ranks' inputs,
 // which are a pure function of (rank, type, size).
 
+#include <future>
 #include <sstream>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "support/fleet.h"
+#include "comm/every_backend.h"
 
 namespace lockstep {
 namespace {
 
 using testing_support::rank_argument;
-using testing_support::run_ranks;
 
-const std::vector<int> kWorlds = {1, 2, 3, 4, 7};
+const std::vector<int> kWorlds = {1, 2, 3, 4, 7, 8};
 const std::vector<int64_t> kSizes = {0, 1, 1001,
                                      (1 << 18) + 1};  // the last: 1 MB of floats, and one
 const std::vector<at::ScalarType> kTypes = {at::kFloat,    at::kDouble, at::kHalf,
@@ -71,25 +71,28 @@ const std::vector<ReduceOp> kOps = {ReduceOp::Sum,  ReduceOp::Average, ReduceOp:
                                     ReduceOp::Max,  ReduceOp::Product, ReduceOp::BitAnd,
                                     ReduceOp::BitOr};
 
-// The body runs for one size; the large one only with the types that training uses, to stay quick.
+// The body runs for one size; the large one only with floats, to stay quick.
 std::vector<at::ScalarType> types_for(int64_t numel) {
-  return numel > 100000 ? std::vector<at::ScalarType>{at::kFloat, at::kBFloat16} : kTypes;
+  return numel > 100000 ? std::vector<at::ScalarType>{at::kFloat} : kTypes;
 }
 
-void for_all_worlds_and_sizes(testing_support::RankBody body) {
-  for (const int world : kWorlds) {
-    for (const int64_t size : kSizes) {
-      SCOPED_TRACE(::testing::Message() << "world " << world << ", size " << size);
-      testing_support::run_ranks_body(world, body, {.argument = std::to_string(size)});
+class Operations : public testing_support::EveryBackend {
+ protected:
+  void for_all_worlds_and_sizes(testing_support::RankBody body) {
+    for (const int world : kWorlds) {
+      for (const int64_t size : kSizes) {
+        SCOPED_TRACE(::testing::Message() << "world " << world << ", size " << size);
+        run(world, body, {.argument = std::to_string(size)});
+      }
     }
   }
-}
+};
 
 int64_t size_argument() {
   return std::stoll(rank_argument());
 }
 
-TEST(Operations, AllReduceEveryTypeAndReduction) {
+TEST_P(Operations, AllReduceEveryTypeAndReduction) {
   for_all_worlds_and_sizes([](Group& group) {
     const int64_t numel = size_argument();
     for (const at::ScalarType type : types_for(numel)) {
@@ -107,7 +110,7 @@ TEST(Operations, AllReduceEveryTypeAndReduction) {
   });
 }
 
-TEST(Operations, BroadcastFromEveryRoot) {
+TEST_P(Operations, BroadcastFromEveryRoot) {
   for_all_worlds_and_sizes([](Group& group) {
     const int64_t numel = size_argument();
     for (const at::ScalarType type : types_for(numel)) {
@@ -119,7 +122,7 @@ TEST(Operations, BroadcastFromEveryRoot) {
   });
 }
 
-TEST(Operations, AllGatherInTheOrderOfRanks) {
+TEST_P(Operations, AllGatherInTheOrderOfRanks) {
   for_all_worlds_and_sizes([](Group& group) {
     const int64_t numel = size_argument();
     for (const at::ScalarType type : types_for(numel)) {
@@ -133,12 +136,12 @@ TEST(Operations, AllGatherInTheOrderOfRanks) {
   });
 }
 
-TEST(Operations, ReduceScatterGivesEachRankItsPart) {
+TEST_P(Operations, ReduceScatterGivesEachRankItsPart) {
   for_all_worlds_and_sizes([](Group& group) {
     const int64_t numel = size_argument();
     for (const at::ScalarType type : types_for(numel)) {
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::BitOr}) {
-        if (!is_reducible(type, op)) {
+        if (!is_reducible(type, op) || (numel > 100000 && op != ReduceOp::Sum)) {
           continue;
         }
         at::Tensor part = at::empty({numel}, type);
@@ -151,7 +154,7 @@ TEST(Operations, ReduceScatterGivesEachRankItsPart) {
   });
 }
 
-TEST(Operations, AllToAllTransposes) {
+TEST_P(Operations, AllToAllTransposes) {
   for_all_worlds_and_sizes([](Group& group) {
     const int64_t numel = size_argument();
     for (const at::ScalarType type : types_for(numel)) {
@@ -167,9 +170,9 @@ TEST(Operations, AllToAllTransposes) {
   });
 }
 
-TEST(Operations, AllToAllWithUnevenParts) {
+TEST_P(Operations, AllToAllWithUnevenParts) {
   for (const int world : kWorlds) {
-    run_ranks(world, [](Group& group) {
+    run(world, [](Group& group) {
       // Rank r sends r + p rows to rank p (none from rank 0 to itself); rows carry their sender.
       std::vector<int64_t> to;
       std::vector<int64_t> from;
@@ -195,29 +198,29 @@ TEST(Operations, AllToAllWithUnevenParts) {
   }
 }
 
-TEST(Operations, MessagesGoRoundTheRing) {
+TEST_P(Operations, MessagesGoRoundTheRing) {
   for (const int world : {2, 3, 4, 7}) {
     for (const int64_t size : kSizes) {
-      run_ranks(world,
-                [](Group& group) {
-                  const int64_t numel = size_argument();
-                  const int next = (group.rank() + 1) % group.size();
-                  const int previous = (group.rank() + group.size() - 1) % group.size();
-                  for (const at::ScalarType type : types_for(numel)) {
-                    at::Tensor got = at::empty({numel}, type);
-                    Work receive = group.recv_async(got, previous, {.tag = 7});
-                    group.send(input_of(group.rank(), numel, type), next, {.tag = 7});
-                    receive.wait();
-                    EXPECT_TRUE(got.equal(input_of(previous, numel, type))) << c10::toString(type);
-                  }
-                },
-                {.argument = std::to_string(size)});
+      run(world,
+          [](Group& group) {
+            const int64_t numel = size_argument();
+            const int next = (group.rank() + 1) % group.size();
+            const int previous = (group.rank() + group.size() - 1) % group.size();
+            for (const at::ScalarType type : types_for(numel)) {
+              at::Tensor got = at::empty({numel}, type);
+              Work receive = group.recv_async(got, previous, {.tag = 7});
+              group.send(input_of(group.rank(), numel, type), next, {.tag = 7});
+              receive.wait();
+              EXPECT_TRUE(got.equal(input_of(previous, numel, type))) << c10::toString(type);
+            }
+          },
+          {.argument = std::to_string(size)});
     }
   }
 }
 
-TEST(Operations, TagsKeepMessagesApart) {
-  run_ranks(2, [](Group& group) {
+TEST_P(Operations, TagsKeepMessagesApart) {
+  run(2, [](Group& group) {
     if (group.rank() == 0) {
       Work first = group.send_async(at::full({4}, 1.0f), 1, {.tag = 1});
       Work second = group.send_async(at::full({4}, 2.0f), 1, {.tag = 2});
@@ -234,17 +237,17 @@ TEST(Operations, TagsKeepMessagesApart) {
   });
 }
 
-TEST(Operations, BarrierLetsNobodyThroughEarly) {
+TEST_P(Operations, BarrierLetsNobodyThroughEarly) {
   for (const int world : kWorlds) {
-    run_ranks(world, [](Group& group) {
+    run(world, [](Group& group) {
       if (group.size() == 1) {
         group.barrier();
         return;
       }
       Store store = group.store();
       for (int round = 0; round < 3; ++round) {
-        const std::string key =
-            "barrier/" + std::to_string(group.size()) + "/" + std::to_string(round);
+        const std::string key = group.backend_name() + "/barrier/" + std::to_string(group.size()) +
+                                "/" + std::to_string(round);
         store.add(key, 1);
         group.barrier();
         EXPECT_EQ(store.add(key, 0), group.size());
@@ -253,9 +256,9 @@ TEST(Operations, BarrierLetsNobodyThroughEarly) {
   }
 }
 
-TEST(Operations, ManyInFlightEndInOrderWithTheRightResults) {
+TEST_P(Operations, ManyInFlightEndInOrderWithTheRightResults) {
   for (const int world : {2, 4}) {
-    run_ranks(world, [](Group& group) {
+    run(world, [](Group& group) {
       std::vector<at::Tensor> tensors;
       std::vector<Work> works;
       for (int i = 0; i < 20; ++i) {
@@ -274,17 +277,24 @@ TEST(Operations, ManyInFlightEndInOrderWithTheRightResults) {
   }
 }
 
-TEST(Operations, AnAsyncResultIsNotThereBeforeWait) {
-  run_ranks(2, [](Group& group) {
+TEST_P(Operations, CallbacksRunOnceTheResultIsThere) {
+  run(3, [](Group& group) {
     at::Tensor x = at::ones({8});
+    std::promise<bool> promise;
     Work work = group.all_reduce_async(x);
-    while (!work.done()) {
-    }
-    EXPECT_TRUE(x.equal(at::ones({8}))) << "only wait() writes";
+    work.on_done([&](std::exception_ptr error) {
+      promise.set_value(!error && x.equal(at::full({8}, 3.0f)));
+    });
+    EXPECT_TRUE(promise.get_future().get());
     work.wait();
-    EXPECT_TRUE(x.equal(at::full({8}, 2.0f)));
+    int num_calls = 0;
+    work.on_done([&](const std::exception_ptr&) { ++num_calls; });  // at once: it is done
+    EXPECT_EQ(num_calls, 1);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(On, Operations, ::testing::ValuesIn(testing_support::kEveryBackend),
+                         testing_support::name_of);
 
 }  // namespace
 }  // namespace lockstep

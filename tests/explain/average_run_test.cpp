@@ -89,7 +89,7 @@ TEST(ExplainAverage, HoldsTheWorkedExample) {
   expect_on_each_rank(data["weights_after"], 4, {0.7, 0.5, 0.5});
   EXPECT_EQ(data["same_bits"], true);
   EXPECT_EQ(data["lr"], 1.0);
-  EXPECT_EQ(data["backend"], "gloo");
+  EXPECT_EQ(data["backend"], "shm");
   expect_near(data["second_iteration"]["weights_before"], {0.7, 0.5, 0.5});
   expect_on_each_rank(data["second_iteration"]["weights_after"], 4, {0.9, 0.7, 0.8});
 }

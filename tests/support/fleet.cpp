@@ -94,6 +94,7 @@ int rank_main(int channel) {
                                       .job_id = *env.text("LOCKSTEP_JOB_ID"),
                                       .secret = *env.text("LOCKSTEP_JOB_SECRET")});
   std::unique_ptr<Group> group;
+  int backend = -1;  // of that group
   for (;;) {
     const Json command = receive_json(channel);
     if (!command.is_object()) {
@@ -102,15 +103,24 @@ int rank_main(int channel) {
     argument_slot() = command.at("argument");
     Json failures;
     try {
-      if (!group) {
-        group = std::make_unique<Group>(make_group(
-            store, {.name = command.at("group"), .rank = rank, .size = size, .timeout = 30s}));
+      if (!group || backend != command.at("backend").get<int>()) {
+        backend = command.at("backend");
+        group.reset();
+        group = std::make_unique<Group>(
+            make_group(store, {.name = command.at("group"),
+                               .rank = rank,
+                               .size = size,
+                               .timeout = 30s,
+                               .backend = static_cast<BackendChoice>(backend)}));
       }
       failures = run_body(body_at(command.at("place").get<std::ptrdiff_t>()), *group);
     } catch (const Error& error) {
       failures = Json::array({std::string("no group: ") + error.what()});
     }
     try {
+      if (!group) {
+        throw UsageError("there is no group");
+      }
       group->barrier({.timeout = 20s});  // broken by the body? then the next one gets a new group
     } catch (const Error&) {
       group.reset();
@@ -123,18 +133,20 @@ int rank_main(int channel) {
 
 class Fleet {
  public:
-  Fleet(int world, const std::vector<std::string>& extra_env) : world_(world) {
+  Fleet(int world, int nodes, std::vector<std::string> extra_env)
+      : world_(world), nodes_(nodes), extra_env_(std::move(extra_env)) {
     server_ = std::make_unique<StoreServer>(StoreServerOptions{.job_id = job_, .secret = secret_});
     server_->start();
     for (int rank = 0; rank < world; ++rank) {
-      start_rank(rank, extra_env);
+      members_.push_back(start_rank(rank));
     }
   }
 
-  // True if all ranks are alive and may be used again.
+  // True if the ranks may be used again; those that were to die are started anew.
   bool run(RankBody body, const RunOptions& options) {
     const Json command = {{"place", place_of(body)},
                           {"argument", options.argument},
+                          {"backend", static_cast<int>(options.backend)},
                           {"group", fmt::format("case-{}", num_cases_++)}};
     for (const Member& member : members_) {
       send_json(member.channel.get(), command);
@@ -143,6 +155,9 @@ class Fleet {
     bool is_whole = true;
     for (int rank = 0; rank < world_; ++rank) {
       is_whole &= collect(rank, options, deadline);
+    }
+    for (const int rank : options.dies) {
+      members_[static_cast<size_t>(rank)] = start_rank(rank);
     }
     return is_whole;
   }
@@ -153,7 +168,7 @@ class Fleet {
     Process process;
   };
 
-  void start_rank(int rank, const std::vector<std::string>& extra_env) {
+  Member start_rank(int rank) const {
     FdPair channel = make_socket_pair(SOCK_SEQPACKET);
     ProcessOptions options;
     options.argv = {"/proc/self/exe"};
@@ -162,14 +177,15 @@ class Fleet {
                    {"LOCKSTEP_STORE", server_->endpoint().text()},
                    {"LOCKSTEP_JOB_ID", job_},
                    {"LOCKSTEP_JOB_SECRET", secret_},
+                   {"LOCKSTEP_NODE_ID", fmt::format("{}-n{}", job_, rank * nodes_ / world_)},
                    {"OMP_NUM_THREADS", "1"},
                    {kChannelVariable, std::to_string(channel.write.get())}};
-    for (const auto& entry : extra_env) {
+    for (const auto& entry : extra_env_) {
       options.env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
     }
     options.inherit_fds = {channel.write.get()};
     Process process(options);
-    members_.push_back({std::move(channel.read), std::move(process)});
+    return {std::move(channel.read), std::move(process)};
   }
 
   bool collect(int rank, const RunOptions& options, Deadline deadline) {
@@ -188,7 +204,7 @@ class Fleet {
       const auto status = member.process.wait(Deadline::after(5s));
       EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_
                             << " died: " << (status ? status->text() : "it hung up");
-      return false;
+      return must_die;  // it is started anew
     }
     EXPECT_FALSE(must_die) << "rank " << rank << " was to die and lives";
     bool ok = true;
@@ -200,6 +216,8 @@ class Fleet {
   }
 
   const int world_;
+  const int nodes_;
+  const std::vector<std::string> extra_env_;
   const std::string job_ = make_job_id();
   const std::string secret_ = make_secret();
   int num_cases_ = 0;
@@ -207,8 +225,9 @@ class Fleet {
   std::vector<Member> members_;  // destroyed before the server: killed and reaped
 };
 
-std::map<int, std::unique_ptr<Fleet>>& kept_fleets() {
-  static std::map<int, std::unique_ptr<Fleet>> fleets;
+// By world size and nodes.
+std::map<std::pair<int, int>, std::unique_ptr<Fleet>>& kept_fleets() {
+  static std::map<std::pair<int, int>, std::unique_ptr<Fleet>> fleets;
   return fleets;
 }
 
@@ -227,12 +246,12 @@ void die_now() {
 
 void run_ranks_body(int world, RankBody body, const RunOptions& options) {
   if (!options.env.empty()) {
-    Fleet(world, options.env).run(body, options);
+    Fleet(world, options.nodes, options.env).run(body, options);
     return;
   }
-  auto& fleet = kept_fleets()[world];
+  auto& fleet = kept_fleets()[{world, options.nodes}];
   if (!fleet) {
-    fleet = std::make_unique<Fleet>(world, std::vector<std::string>{});
+    fleet = std::make_unique<Fleet>(world, options.nodes, std::vector<std::string>{});
   }
   if (!fleet->run(body, options)) {
     fleet.reset();

@@ -19,6 +19,7 @@
 // enough to find the body.
 
 #include <chrono>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ namespace lockstep::testing_support {
 using RankBody = void (*)(Group& group);
 
 struct RunOptions {
-  std::string argument;   // what rank_argument() returns in the body
+  int nodes = 1;  // emulated: ranks of different ones share no memory; as even as can be
+  BackendChoice backend = BackendChoice::Auto;  // of the group that the body gets
+  std::string argument;                         // what rank_argument() returns in the body
   std::vector<int> dies;  // ranks whose process must be killed by the body; the others must end it
   std::chrono::seconds limit{60};  // then the ranks are killed and the test fails
   std::vector<std::string> env;  // "NAME=value", for ranks of their own (a fleet that is not kept)
@@ -46,6 +49,20 @@ void run_ranks(int world, Body body, const RunOptions& options = {}) {
 
 // In a body: what run_ranks was given.
 const std::string& rank_argument();
+
+// The backends that a world of ranks can have, for tests that hold for all of them: Gloo, Shm on
+// one node and Hierarchical on two.
+struct Setting {
+  const char* name;
+  BackendChoice backend;
+  int nodes;
+};
+inline void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
+inline constexpr Setting kEveryBackend[] = {{"gloo", BackendChoice::Gloo, 1},
+                                            {"shm", BackendChoice::Shm, 1},
+                                            {"hierarchical", BackendChoice::Hierarchical, 2}};
 
 // In a body: ends this process as `kill -9` does.
 [[noreturn]] void die_now();

@@ -16,10 +16,16 @@
 // bfloat16, int8, uint8, int32, int64 and bool; see ReduceOp for what may be reduced.
 //
 // Errors: every wait has a deadline (GroupOptions::timeout, or the operation's own). A dead rank is
-// a PeerLostError on all others within a second, a late one a TimeoutError that names it; with
-// LOCKSTEP_CHECK_COLLECTIVES=1 ranks that call different operations get a DesyncError. After any of
-// these the group throws the same error for ever; make a new one (make_group) in the same
-// processes.
+// a PeerLostError on all others within a second (a lost host or link: three), a late one a
+// TimeoutError that names it, and ranks that call different operations get a DesyncError with both
+// calls (on plain gloo only with LOCKSTEP_CHECK_COLLECTIVES=1). After any of these the group throws
+// the same error for ever; make a new one (make_group) in the same processes. What an operation
+// that failed was to write is undefined.
+//
+// Where ranks share a host, their data moves through shared memory; see BackendChoice. Tensors from
+// allocate() are reduced where they lie; all others are copied on the way. Sums have one fixed
+// order (a binary tree over the ranks), whatever the size, type or timing: two runs give the same
+// bits. docs/concepts/comm.md tells how.
 //
 // Threads: one thread at a time may start operations (their order matters); Work may be waited for
 // anywhere. A Group is a handle: copies stand for the same group, which ends with the last copy.
@@ -72,7 +78,25 @@ struct MessageOptions {
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
+// How bytes move. Auto: Shm if all ranks share a host, Gloo if no two do, Hierarchical otherwise;
+// LOCKSTEP_BACKEND=auto|gloo|shm|hierarchical overrides Auto.
+enum class BackendChoice {
+  Auto,
+  Gloo,         // TCP between all ranks, by libtorch's Gloo
+  Shm,          // shared memory: ranks of one host only
+  Hierarchical  // shared memory inside a host, Gloo between hosts: the least bytes on the network
+};
+
+// In what form Hierarchical sends float32 between hosts. The sums themselves are float32.
+enum class WireType { Full, BFloat16, Float16 };
+
+// Bytes of tensors (not of protocol) that this rank sent to other hosts. Counted by Hierarchical.
+struct Traffic {
+  uint64_t network_bytes_sent = 0;
+};
+
 class Backend;  // of the implementation
+struct Call;
 
 class Group {
  public:
@@ -80,11 +104,28 @@ class Group {
 
   int rank() const;  // in [0, size())
   int size() const;
-  std::string backend_name() const;  // "single", "gloo"
+  std::string backend_name() const;  // "single", "gloo", "shm", "hierarchical"
   std::chrono::milliseconds timeout() const;
 
   // The store this group was made over; throws UsageError in a group of one that has none.
   Store store() const;
+
+  // Collective: `bytes` of memory (a uint8 tensor; view it as what you need) that the group
+  // reduces, gathers and broadcasts where it lies, without a copy. Zero at first. The memory lives
+  // as long as the tensor or a view of it, also after the group. Without shared memory it is
+  // ordinary memory.
+  at::Tensor allocate(int64_t bytes);
+
+  // Collective: makes memory that came from another group's allocate() this group's, at the same
+  // address and with the same contents; that group has no part in it any more. `tensor` is the
+  // whole of it.
+  void rebind(const at::Tensor& tensor);
+
+  // Collective: ranks with the same color become a group of their own, in the order of their keys
+  // (equal keys: of their ranks). A rank with a negative color gets a group of one.
+  Group split(int color, int key = 0) const;
+
+  Traffic traffic() const;
 
   // In place: every rank gets the reduction of all ranks' tensors.
   void all_reduce(const at::Tensor& tensor, ReduceOptions options = {});
@@ -122,6 +163,9 @@ class Group {
   Work barrier_async(WaitOptions options = {});
 
  private:
+  void run(Call call, std::chrono::milliseconds timeout);
+  Work start(Call call, std::chrono::milliseconds timeout);
+
   std::shared_ptr<Backend> backend_;
 };
 
@@ -131,6 +175,8 @@ struct GroupOptions {
   int size = 1;
   std::chrono::milliseconds timeout =
       kDefaultTimeout;  // of operations that name none, and of this call
+  BackendChoice backend = BackendChoice::Auto;
+  WireType wire = WireType::Full;  // LOCKSTEP_WIRE=full|bfloat16|float16 overrides Full
 };
 
 // A group of one, without a store.

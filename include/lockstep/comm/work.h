@@ -3,6 +3,8 @@
 // A collective in flight.
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 
 namespace lockstep {
@@ -36,6 +38,11 @@ class Work {
 
   // True once wait() would return or throw without waiting.
   bool done() const;
+
+  // Calls `callback` once, when the result is there (with null) or the operation has failed (with
+  // what wait() would throw): on the thread that finishes the operation, or at once on this one if
+  // it is done. Be quick there, do not wait for the same group, and do not throw.
+  void on_done(std::function<void(std::exception_ptr error)> callback);
 
  private:
   std::shared_ptr<WorkState> state_;  // null: nothing to wait for

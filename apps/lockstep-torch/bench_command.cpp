@@ -1,0 +1,122 @@
+#include "bench_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sched.h>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "base/env.h"
+#include "base/unique_fd.h"
+#include "bench_measure.h"
+#include "bench_plan.h"
+#include "bench_result.h"
+#include "comm/launch_env.h"
+#include "comm/raw_gloo.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kPatience = std::chrono::minutes(2);  // of any operation: longer, a rank is gone
+
+at::ScalarType parse_dtype(const std::string& name) {
+  return name == "float64"    ? at::kDouble
+         : name == "float16"  ? at::kHalf
+         : name == "bfloat16" ? at::kBFloat16
+                              : at::kFloat;
+}
+
+WireType parse_wire(const std::string& name) {
+  return name == "bfloat16"  ? WireType::BFloat16
+         : name == "float16" ? WireType::Float16
+                             : WireType::Full;
+}
+
+// Moves this process into its node's network; returns its address there. The connection to the
+// store, which is older, stays in the network in which `lockstep bench` itself lives.
+std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
+  if (plan.network.empty()) {
+    return "127.0.0.1";
+  }
+  const int number = launch.rank * plan.num_nodes / launch.size;
+  const BenchNode& node = plan.network.at(static_cast<size_t>(number));
+  const UniqueFd network = open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
+  if (::setns(network.get(), CLONE_NEWNET) != 0) {
+    throw IoError("cannot enter the network of node {}: {}", number, errno_text(errno));
+  }
+  ::setenv("LOCKSTEP_INTERFACE", node.address.c_str(), 1);
+  return node.address;
+}
+
+void print(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);  // a pipe would keep it back until the end
+}
+
+void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
+  const BenchPlace place{.num_ranks = group.size(), .backend = group.backend_name()};
+  const bool tells = group.rank() == 0;
+  if (tells && !plan.json) {
+    print(bench_header(plan, place));
+  }
+  std::vector<BenchResult> results;
+  for (const int64_t bytes : plan.sizes_bytes) {
+    results.push_back(measure_size(group, peer,
+                                   {.operation = plan.operation,
+                                    .type = parse_dtype(plan.dtype),
+                                    .bytes = bytes,
+                                    .repeats = plan.repeats,
+                                    .num_nodes = plan.num_nodes}));
+    if (tells && !plan.json) {
+      print(bench_row(plan, place, results.back()));
+    }
+  }
+  if (tells && plan.json) {
+    print(bench_json(plan, place, results));
+  }
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  const Env env;
+  if (!env.has("LOCKSTEP_LOG_LEVEL")) {
+    log::set_level(log::Level::Warn);  // the user reads the figures, not how the ranks met
+  }
+  const BenchPlan plan = read_bench_plan(argc == 2 ? argv[1] : "");
+  const LaunchEnv launch = read_launch_env(env);
+  if (launch.meeting != LaunchEnv::Meeting::Launcher) {
+    throw UsageError("the ranks are started by `lockstep bench`, which this process is not");
+  }
+  log::set_rank(launch.rank);
+  at::set_num_threads(1);  // ranks share the cores; for us and for the peer
+  const Store store = Store::connect({.endpoint = launch.store.text(),
+                                      .job_id = launch.job_id,
+                                      .secret = launch.secret,
+                                      .timeout = kPatience});
+  const std::string address = join_network(plan, launch);
+  Group group = make_group(store, {.name = "bench",
+                                   .rank = launch.rank,
+                                   .size = launch.size,
+                                   .timeout = kPatience,
+                                   .wire = parse_wire(plan.wire)});
+  BenchPeer peer;
+  if (plan.has_peer) {
+    peer = make_raw_gloo(store, {.prefix = "peer/",
+                                 .rank = launch.rank,
+                                 .size = launch.size,
+                                 .address = address,
+                                 .timeout = kPatience});
+  }
+  measure(plan, group, peer);
+  group.barrier();  // nobody takes the peer's connections down before all are done with them
+  return 0;
+}
+
+}  // namespace lockstep

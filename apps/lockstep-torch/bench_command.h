@@ -1,0 +1,8 @@
+#pragma once
+
+namespace lockstep {
+
+// `lockstep-torch bench PLAN`: one rank of `lockstep bench`. Returns the exit code.
+int bench_command(int argc, char** argv);
+
+}  // namespace lockstep

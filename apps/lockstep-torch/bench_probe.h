@@ -1,0 +1,19 @@
+#pragma once
+
+// What the machine itself can do at this moment: the yardsticks beside the figures of a benchmark.
+
+#include <cstddef>
+#include <optional>
+
+namespace lockstep {
+
+// A cache line's way from one core to another and back, in nanoseconds: the median of many short
+// runs between two pinned threads. Nothing where this process may use one core only. On virtual
+// machines it changes by a factor of four from second to second, and small collectives with it.
+std::optional<double> core_roundtrip_ns();
+
+// One pass that reads and writes all of [data, data + bytes): what no collective can be faster
+// than.
+void add_one_to_all(void* data, size_t bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#pragma once
+
+// The figures of `lockstep bench`, from raw times to what is printed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench_plan.h"
+
+namespace lockstep {
+
+// Times of one variant at one size: until the slowest rank has it, per operation, in
+// microseconds.
+struct BenchTimes {
+  std::vector<std::vector<double>> batches_us;  // per repeat: the mean operation of each batch
+  std::vector<double> operations_us;            // every single operation of all repeats
+  int batch = 1;                                // operations back to back per batch
+
+  bool empty() const { return batches_us.empty(); }
+  double median_us() const;  // of the repeats' medians
+  double p99_us() const;     // of single operations
+  int64_t num_operations() const { return static_cast<int64_t>(operations_us.size()); }
+  std::vector<double> raw_us() const;  // the batches of all repeats
+};
+
+struct BenchResult {
+  int64_t bytes = 0;
+  BenchTimes lockstep;
+  BenchTimes staged;
+  BenchTimes peer;  // empty without a peer
+  BenchTimes limit;
+  std::vector<double> roundtrips_ns;             // beside the figures, in order
+  std::optional<double> network_bytes_per_node;  // and operation: of the node that sends most
+};
+
+// Where it was measured.
+struct BenchPlace {
+  int num_ranks = 1;
+  std::string backend;
+};
+
+double median(std::vector<double> values);  // of nothing: 0
+
+std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
+                       const std::vector<BenchResult>& results);
+
+// The table, line by line as the sizes come.
+std::string bench_header(const BenchPlan& plan, const BenchPlace& place);
+std::string bench_row(const BenchPlan& plan, const BenchPlace& place, const BenchResult& result);
+
+}  // namespace lockstep

@@ -1,0 +1,159 @@
+// A link that is cut: two ranks, each in a network of its own, joined by a virtual cable. Named
+// errors on both sides within three seconds, though no process has died. Needs root.
+
+#include <chrono>
+#include <iostream>
+#include <sched.h>
+#include <sstream>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/comm/group.h>
+
+#include "base/env.h"
+#include "base/process.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr const char* kNodeVariable = "LOCKSTEP_TEST_NODE";
+
+void run_or_throw(const std::vector<std::string>& argv) {
+  const Output output = run_process({.argv = argv}, Deadline::after(20s));
+  if (!output.status.ok()) {
+    throw IoError("{} {}: {}", argv[0], argv[1], output.err);
+  }
+}
+
+std::string cable(int node) {
+  return "cable" + std::to_string(node);
+}
+std::string address(int node) {
+  return fmt::format("10.77.0.{}", node + 1);
+}
+
+// Waits for a line of the test, which drives the nodes.
+void await_line() {
+  std::string line;
+  std::getline(std::cin, line);
+}
+
+// One rank in its own network. Says "ready" when it wants its cable, "group" when it has a group;
+// prints how that ended.
+int node_main(int node) {
+  if (::unshare(CLONE_NEWNET) != 0) {
+    throw IoError("unshare: {}", errno_text(errno));
+  }
+  std::cout << "ready" << std::endl;
+  await_line();
+  run_or_throw({"ip", "link", "set", "lo", "up"});
+  run_or_throw({"ip", "address", "add", address(node) + "/24", "dev", cable(node)});
+  run_or_throw({"ip", "link", "set", cable(node), "up"});
+  const StoreOptions options{.endpoint = address(0) + ":29400", .job_id = "link", .secret = "s"};
+  const Store store = node == 0 ? Store::host(options) : Store::connect(options);
+  Group group = make_group(store, {.name = "pair", .rank = node, .size = 2, .timeout = 60s});
+  group.barrier();
+  std::cout << "group " << group.backend_name() << std::endl;
+  await_line();
+  if (node == 0) {
+    run_or_throw({"ip", "link", "set", cable(0), "down"});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::string message = "no error";
+  try {
+    for (;;) {
+      group.barrier({.timeout = 30s});
+    }
+  } catch (const PeerLostError& error) {
+    message = error.what();
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::cout << fmt::format("{:.2f} {}", took.count(), message) << std::endl;
+  return 0;
+}
+
+// A node, and its two pipes.
+struct Node {
+  explicit Node(int number) {
+    FdPair in = make_pipe();
+    FdPair out = make_pipe();
+    process = Process({.argv = {"/proc/self/exe"},
+                       .env = {{kNodeVariable, std::to_string(number)}},
+                       .stdin_fd = in.read.get(),
+                       .stdout_fd = out.write.get()});
+    input = std::move(in.write);
+    output = std::move(out.read);
+  }
+
+  void go_on() const { write_all(input.get(), "\n", 1); }
+
+  std::string line() const {
+    std::string text;
+    char letter = 0;
+    while (::read(output.get(), &letter, 1) == 1 && letter != '\n') {
+      text += letter;
+    }
+    return text;
+  }
+
+  Process process;
+  UniqueFd input;
+  UniqueFd output;
+};
+
+TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
+  const std::string required = "," + Env().text("LOCKSTEP_REQUIRE").value_or("") + ",";
+  if (::geteuid() != 0) {
+    ASSERT_EQ(required.find(",namespaces,"), std::string::npos) << "not root";
+    GTEST_SKIP() << "network namespaces need root";
+  }
+  const Node nodes[] = {Node(0), Node(1)};
+  for (const Node& node : nodes) {
+    ASSERT_EQ(node.line(), "ready");
+  }
+  // Both ends are born in the nodes' networks: the test's own never sees them, and they die with
+  // the nodes.
+  run_or_throw({"ip", "link", "add", cable(0), "netns", std::to_string(nodes[0].process.pid()),
+                "type", "veth", "peer", "name", cable(1), "netns",
+                std::to_string(nodes[1].process.pid())});
+  for (const Node& node : nodes) {
+    node.go_on();
+  }
+  for (const Node& node : nodes) {
+    ASSERT_EQ(node.line(), "group gloo");
+  }
+  nodes[1].go_on();
+  nodes[0].go_on();
+  for (const Node& node : nodes) {
+    std::istringstream answer(node.line());
+    double seconds = 0;
+    std::string message;
+    answer >> seconds;
+    std::getline(answer, message);
+    EXPECT_LT(seconds, 3.5) << message;  // three, and time to be told
+    EXPECT_THAT(message, HasSubstr("gone"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (const auto node = lockstep::Env().integer(lockstep::kNodeVariable, 0, 1)) {
+    try {
+      return lockstep::node_main(static_cast<int>(*node));
+    } catch (const std::exception& error) {
+      std::cout << error.what() << std::endl;
+      return 1;
+    }
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
