@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
 // At a time, of a tensor: what ordinary memory is copied through.
-constexpr size_t kChunkBytes = 16 << 20;
+constexpr size_t kChunkBytes = 32 << 20;
 
 // Between the reduction in the node and the distribution in it.
 class RailExchange : public shm::Exchange {
@@ -27,11 +27,8 @@ class RailExchange : public shm::Exchange {
   RailExchange(Rail& rail, const Call& call, shm::DataType type, shm::Reduction reduction)
       : rail_(rail), call_(call), type_(type), reduction_(reduction) {}
 
-  void exchange(void* partial, size_t count) override {
-    rail_.all_reduce(call_, {.data = static_cast<std::byte*>(partial),
-                             .count = count,
-                             .type = type_,
-                             .reduction = reduction_});
+  void exchange(const shm::ExchangeSlice& slice) override {
+    rail_.all_reduce(call_, {.node = slice, .type = type_, .reduction = reduction_});
   }
 
  private:
@@ -44,7 +41,7 @@ class RailExchange : public shm::Exchange {
 // A node that has no rail at this rank exchanges nothing.
 class NoExchange : public shm::Exchange {
  public:
-  void exchange(void* /*partial*/, size_t /*count*/) override {
+  void exchange(const shm::ExchangeSlice& /*slice*/) override {
     throw InternalError("a rank without a rail was given a slice");
   }
 };

@@ -121,8 +121,8 @@ at::Tensor Rail::exchange_frames(const Call& call, const void* data, size_t byte
 }
 
 void Rail::all_reduce(const Call& call, const Slice& slice) {
-  const size_t bytes = slice.count * shm::element_bytes(slice.type);
-  if (bytes <= kInlineBytes) {
+  const size_t count = slice.node.count;
+  if (count * shm::element_bytes(slice.type) <= kInlineBytes) {
     reduce_inline(call, slice);
     return;
   }
@@ -133,9 +133,9 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
                              static_cast<size_t>(num_nodes());
   std::vector<Block> blocks;
   size_t wire_bytes = 0;
-  for (size_t begin = 0; begin < slice.count; begin += block_count) {
+  for (size_t begin = 0; begin < count; begin += block_count) {
     Block block{.begin = begin,
-                .count = std::min(block_count, slice.count - begin),
+                .count = std::min(block_count, count - begin),
                 .part = 0,
                 .offset = wire_bytes,
                 .work = nullptr};
@@ -148,6 +148,7 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
   resize(send_, wire_bytes);
   resize(receive_, wire_bytes);
   for (Block& block : blocks) {
+    slice.node.reduce(block.begin, block.count);
     scatter(call, slice, wire, block);
   }
   for (Block& block : blocks) {
@@ -157,23 +158,27 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
   for (Block& block : blocks) {
     block.work->wait(Deadline::never());
     collect(slice, wire, block);
+    slice.node.write(block.begin, block.count);
   }
 }
 
 // So little that it came with the frames: every node sums for itself.
 void Rail::reduce_inline(const Call& call, const Slice& slice) {
-  const size_t bytes = slice.count * shm::element_bytes(slice.type);
-  const at::Tensor frames = exchange_frames(call, slice.data, bytes);
+  const size_t count = slice.node.count;
+  const size_t bytes = count * shm::element_bytes(slice.type);
+  slice.node.reduce(0, count);
+  const at::Tensor frames = exchange_frames(call, slice.node.partial, bytes);
   std::vector<const void*> sources;
   for (int node = 0; node < num_nodes(); ++node) {
     sources.push_back(reinterpret_cast<const Frame*>(data_of(frames))[node].data);
   }
-  void* result = slice.data;
+  void* result = slice.node.partial;
   slice.kernel()({.sources = sources.data(),
                   .num_sources = num_nodes(),
                   .destinations = &result,
                   .num_destinations = 1,
-                  .count = slice.count});
+                  .count = count});
+  slice.node.write(0, count);
   bytes_sent_ += static_cast<uint64_t>(num_nodes() - 1) * bytes;
 }
 
@@ -187,7 +192,7 @@ size_t Rail::Block::part_count(size_t node) const {
 }
 
 std::byte* Rail::place(const Slice& slice, const Block& block, size_t node) {
-  return slice.data + (block.begin + node * block.part) * shm::element_bytes(slice.type);
+  return slice.node.partial + (block.begin + node * block.part) * shm::element_bytes(slice.type);
 }
 
 // Part h of the block goes to node h, in parts of one size.

@@ -29,16 +29,15 @@ class Rail {
   // The nodes compare their calls: a difference is a DesyncError on every rank of the group.
   void compare(const Call& call) { exchange_frames(call, nullptr, 0); }
 
-  // Partial results of this node.
+  // A slice of this node, and what its partial results are.
   struct Slice {
-    std::byte* data = nullptr;
-    size_t count = 0;
+    const shm::ExchangeSlice& node;
     shm::DataType type = shm::DataType::Float32;
     shm::Reduction reduction = shm::Reduction::Sum;
 
     shm::ReduceKernel kernel() const;
   };
-  // On return the slice holds the results of all nodes.
+  // Reduces the slice over all nodes.
   void all_reduce(const Call& call, const Slice& slice);
 
   // `slice` of the node `root` goes to all.

@@ -294,31 +294,37 @@ void Team::reduce_exchange(const Task& task, int num_slices, Exchange& exchange)
 void Team::exchange_slice(const Task& task, int num_slices, Exchange& exchange) {
   const size_t element = element_bytes(task.type);
   const DataType sum_type = accumulator_of(task.type, task.reduction);
-  const Range slice =
+  const size_t sum_element = element_bytes(sum_type);
+  const Range whole =
       part_of(task.count, element, static_cast<size_t>(num_slices), static_cast<size_t>(rank_));
   gather_inputs();
-  partial_.resize(slice.size() * element_bytes(sum_type));
-  void* partial = partial_.data();
+  partial_.resize(whole.size() * sum_element);
   // An average is divided at the end, when all nodes are in.
   const bool is_average = task.reduction == Reduction::Average;
   const Reduction inside = is_average ? Reduction::Sum : task.reduction;
-  find_kernel({.from = task.type, .to = sum_type, .reduction = inside})(
-      {.sources = inputs_at(slice.begin * element),
-       .num_sources = size_,
-       .destinations = &partial,
-       .num_destinations = 1,
-       .count = slice.size()});
-  at_state(State::Work);
-  exchange.exchange(partial, slice.size());
-  at_state(State::Work);
-  const void* source = partial;  // of one source every reduction is a copy; Average divides too
-  find_kernel({.from = sum_type, .to = task.type, .reduction = task.reduction})(
-      {.sources = &source,
-       .num_sources = 1,
-       .destinations = inputs_at(slice.begin * element),
-       .num_destinations = size_,
-       .count = slice.size(),
-       .divisor = divisor(task)});
+  const auto reduce = [&](size_t begin, size_t count) {
+    at_state(State::Work);
+    void* partial = partial_.data() + begin * sum_element;
+    find_kernel({.from = task.type, .to = sum_type, .reduction = inside})(
+        {.sources = inputs_at((whole.begin + begin) * element),
+         .num_sources = size_,
+         .destinations = &partial,
+         .num_destinations = 1,
+         .count = count});
+  };
+  const auto write = [&](size_t begin, size_t count) {
+    at_state(State::Work);
+    // Of one source every reduction is a copy; Average divides too.
+    const void* source = partial_.data() + begin * sum_element;
+    find_kernel({.from = sum_type, .to = task.type, .reduction = task.reduction})(
+        {.sources = &source,
+         .num_sources = 1,
+         .destinations = inputs_at((whole.begin + begin) * element),
+         .num_destinations = size_,
+         .count = count,
+         .divisor = divisor(task)});
+  };
+  exchange.exchange({partial_.data(), whole.size(), reduce, write});
 }
 
 }  // namespace lockstep::shm

@@ -11,6 +11,7 @@
 //
 // The ranks of a team are processes that map each other's arenas; in tests also threads.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,12 +67,21 @@ struct SplitMismatch {
   uint64_t expected = 0;
 };
 
-// What happens to a slice between its reduction and its distribution (see Team::reduce_exchange).
+// A slice of the node's buffers, in the hands of an Exchange (see Team::reduce_exchange): what is
+// reduced in the node goes into `partial`, in the accumulator's type; what is in there is written
+// to every rank. Both in parts, so that the first part can travel while the next one is reduced.
+struct ExchangeSlice {
+  std::byte* partial = nullptr;
+  size_t count = 0;                                        // elements
+  std::function<void(size_t begin, size_t count)> reduce;  // ranks' values -> partial
+  std::function<void(size_t begin, size_t count)> write;   // partial -> ranks
+};
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // `partial` holds `count` sums of this node in the accumulator's type; on return, of all nodes.
-  virtual void exchange(void* partial, size_t count) = 0;
+  // Reduces all parts of the slice, combines them with the other nodes', and writes all of it.
+  virtual void exchange(const ExchangeSlice& slice) = 0;
 };
 
 // A buffer that all ranks map: where each rank's copy of it begins, in this process.
@@ -104,9 +114,8 @@ class Team {
   // Throws Stopped, Disagreement, Departed or SplitMismatch; the team is of no use then.
   void run(const Task& task);
 
-  // An AllReduce of bound buffers in which slice i of `num_slices` is reduced by rank i, given to
-  // `exchange`, and what comes back is written to every rank. Ranks from num_slices on only take
-  // part with their data.
+  // An AllReduce of bound buffers in which slice i of `num_slices` is rank i's, to reduce, exchange
+  // and write. Ranks from num_slices on only take part with their data.
   void reduce_exchange(const Task& task, int num_slices, Exchange& exchange);
 
   void interrupt() { protocol_.interrupt(); }
