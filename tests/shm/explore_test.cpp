@@ -246,26 +246,35 @@ void expect_sound(const SearchResult& result, uint64_t least_states) {
   EXPECT_GE(result.num_states, least_states);
 }
 
+class Explore : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kIsTsan) {
+      GTEST_SKIP() << "fibers of one thread: nothing for ThreadSanitizer to see";
+    }
+  }
+};
+
 // ---- the protocol holds ----
 
-TEST(Explore, TwoRanksInEveryOrder) {
+TEST_F(Explore, TwoRanksInEveryOrder) {
   expect_sound(explore<Uninterrupted>({.num_ranks = 2, .num_operations = 2}), 3000);
   expect_sound(explore<Uninterrupted>({.num_ranks = 2, .num_operations = 3}), 5000);
 }
 
-TEST(Explore, ThreeRanks) {
+TEST_F(Explore, ThreeRanks) {
   const int most = is_long() ? -1 : 3;  // 560,000 states without a bound
   expect_sound(explore<Uninterrupted>({.num_ranks = 3, .num_operations = 1}, most), 10000);
   expect_sound(explore<Uninterrupted>({.num_ranks = 3, .num_operations = 2}, is_long() ? 4 : 2),
                50000);
 }
 
-TEST(Explore, FourRanksWithFewPreemptions) {
+TEST_F(Explore, FourRanksWithFewPreemptions) {
   const int most = is_long() ? 3 : 1;
   expect_sound(explore<Uninterrupted>({.num_ranks = 4, .num_operations = 2}, most), 10000);
 }
 
-TEST(Explore, AnInterruptEndsEveryWait) {
+TEST_F(Explore, AnInterruptEndsEveryWait) {
   const Scenario one{.num_ranks = 2, .num_operations = 1, .interrupts = true};
   expect_sound(explore<ModelPlatform>(one), 20000);
   Scenario scenario{.num_ranks = 2, .num_operations = 2, .interrupts = true};
@@ -278,7 +287,7 @@ TEST(Explore, AnInterruptEndsEveryWait) {
   expect_sound(explore<ModelPlatform>(scenario, is_long() ? 2 : 1), 50000);
 }
 
-TEST(Explore, ADepartureEndsEveryWait) {
+TEST_F(Explore, ADepartureEndsEveryWait) {
   for (const int absent : {0, 1}) {
     expect_sound(explore<Uninterrupted>({.num_ranks = 2, .absent = absent, .departs = true}), 500);
   }
@@ -396,7 +405,7 @@ std::string failure_of_flawed() {
       .failure;
 }
 
-TEST(Explore, FindsALostWakeUp) {
+TEST_F(Explore, FindsALostWakeUp) {
   EXPECT_THAT(explore<BlindSleep>({}).failure, HasSubstr("deadlock"));
   EXPECT_THAT(explore<NoWake>({}).failure, HasSubstr("deadlock"));
   EXPECT_THAT(failure_of_flawed<Flaw::BellAfterLook>(), HasSubstr("deadlock"));
@@ -405,15 +414,15 @@ TEST(Explore, FindsALostWakeUp) {
   EXPECT_THAT(failure_of_flawed<Flaw::NoRing>(), HasSubstr("deadlock"));
 }
 
-TEST(Explore, FindsAMissingOrder) {
+TEST_F(Explore, FindsAMissingOrder) {
   EXPECT_THAT(failure_of_flawed<Flaw::RelaxedGate>(), HasSubstr("data race"));
 }
 
-TEST(Explore, FindsAResetBehindTheGate) {
+TEST_F(Explore, FindsAResetBehindTheGate) {
   EXPECT_NE(explore<Uninterrupted>({.num_operations = 2, .resets_late = true}).failure, "");
 }
 
-TEST(Explore, FindsAWaitThatNobodyEnds) {
+TEST_F(Explore, FindsAWaitThatNobodyEnds) {
   EXPECT_THAT(explore<Uninterrupted>({.absent = 1}).failure, HasSubstr("deadlock"));
 }
 

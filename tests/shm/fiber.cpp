@@ -9,9 +9,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace lockstep::shm::test {
 
@@ -21,23 +18,12 @@ Fiber::~Fiber() {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(stack_.get(), kStackBytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  if (tsan_inside_ != nullptr) {
-    __tsan_destroy_fiber(tsan_inside_);
-  }
-#endif
 }
 
 void Fiber::start(const std::function<void()>* body) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(stack_.get(), kStackBytes);
   fake_stack_ = nullptr;
-#endif
-#if defined(__SANITIZE_THREAD__)
-  if (tsan_inside_ != nullptr) {
-    __tsan_destroy_fiber(tsan_inside_);
-  }
-  tsan_inside_ = __tsan_create_fiber(0);
 #endif
   body_ = body;
   has_ended_ = false;
@@ -64,10 +50,6 @@ void Fiber::resume() {
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, stack_.get(), kStackBytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  tsan_outside_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_inside_, 0);
-#endif
   ::swapcontext(&outside_, &inside_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
@@ -78,9 +60,6 @@ void Fiber::resume() {
 void Fiber::yield() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(has_ended_ ? nullptr : &fake_stack_, outer_stack_, outer_bytes_);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(tsan_outside_, 0);
 #endif
   ::swapcontext(&inside_, &outside_);
 #if defined(__SANITIZE_ADDRESS__)

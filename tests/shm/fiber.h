@@ -39,12 +39,10 @@ class Fiber {
   const std::function<void()>* body_ = nullptr;
   bool has_ended_ = true;
   ExceptionState exceptions_{};
-  // For sanitizers, which must be told of every change of stacks.
+  // For AddressSanitizer, which must be told of every change of stacks.
   void* fake_stack_ = nullptr;
   const void* outer_stack_ = nullptr;
   size_t outer_bytes_ = 0;
-  void* tsan_inside_ = nullptr;
-  void* tsan_outside_ = nullptr;
 };
 
 }  // namespace lockstep::shm::test
