@@ -24,8 +24,7 @@ ArenaLayout::ArenaLayout(int size) {
   status = place(sizeof(RankStatus), kLineBytes);
   splits_bytes = num_ranks * sizeof(uint64_t);
   splits = place(2 * splits_bytes, kLineBytes);
-  small_slots = place(2 * kSmallSlotBytes, kPageBytes);
-  chunk_slots = place(kNumChunkSlots * kChunkBytes, kPageBytes);
+  slots = place(2 * kSlotBytes, kPageBytes);
   inbox_bytes = Mailbox::bytes_for(size);
   inboxes = place(num_ranks * inbox_bytes, kPageBytes);
   bytes = rounded_up(end, kPageBytes);

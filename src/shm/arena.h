@@ -52,6 +52,7 @@ struct CallId {
 struct alignas(kLineBytes) Announcement {
   CallId call;
   Location location;
+  int32_t core = 0;  // where it ran
 };
 
 struct alignas(kLineBytes) RankStatus {
@@ -60,8 +61,9 @@ struct alignas(kLineBytes) RankStatus {
   alignas(kLineBytes) std::atomic<uint32_t> message_bell;  // rung when its messages may move on
 };
 
-inline constexpr size_t kSmallSlotBytes = 128 << 10;
-inline constexpr size_t kChunkBytes = 256 << 10;
+inline constexpr size_t kSlotBytes = 1 << 20;
+inline constexpr size_t kChunkBytes = 64 << 10;
+static_assert(kNumChunkSlots * kChunkBytes <= kSlotBytes);
 
 // Offsets into an arena, for a team of `size` ranks.
 struct ArenaLayout {
@@ -71,8 +73,7 @@ struct ArenaLayout {
   size_t status = 0;
   size_t splits = 0;        // [2][size] of uint64_t: AllToAll
   size_t splits_bytes = 0;  // of one parity
-  size_t small_slots = 0;   // [2], by the parity of the operation
-  size_t chunk_slots = 0;   // [kNumChunkSlots]
+  size_t slots = 0;         // [2], by the parity of the operation: all of a small input, or chunks
   size_t inboxes = 0;       // [size] mailboxes, from each rank
   size_t inbox_bytes = 0;   // of one
   size_t bytes = 0;

@@ -31,14 +31,17 @@ size_t own_input_bytes(const Task& task, int rank, int size) {
   return 0;
 }
 
-bool fits_small_slot(const Task& task, int size) {
+bool is_small(const Task& task, int size) {
+  constexpr size_t kSmallBytes = 128 << 10;
   switch (task.kind) {
     case Kind::AllReduce:
+      // The more ranks, the dearer the meetings of the pipeline against a longer way to the cache.
+      return payload_bytes(task) <= std::min(kSlotBytes, kSmallBytes * static_cast<size_t>(size));
     case Kind::Broadcast:
     case Kind::AllGather:
-      return payload_bytes(task) <= kSmallSlotBytes;
+      return payload_bytes(task) <= kSmallBytes;
     case Kind::ReduceScatter:
-      return payload_bytes(task) * static_cast<size_t>(size) <= kSmallSlotBytes;
+      return payload_bytes(task) * static_cast<size_t>(size) <= kSmallBytes;
     case Kind::AllToAll:
       return false;  // ranks may give different amounts, and know only their own
     case Kind::Barrier:
@@ -123,10 +126,10 @@ void Team::move(const Task& task) {
   if (own.bytes > 0 && own.output != own_input) {
     std::memcpy(own.output, own_input, own.bytes);
   }
-  const bool is_small = fits_small_slot(task, size_);
+  const bool small = is_small(task, size_);
   const bool is_bound =
       task.kind == Kind::Broadcast ? announcement(task.root).location.buffer != 0 : all_bound();
-  if (!is_small && !is_bound) {
+  if (!small && !is_bound) {
     move_pipelined(task);
     return;
   }
@@ -139,8 +142,8 @@ void Team::move(const Task& task) {
       std::memcpy(part.output, shared_input(rank) + part.begin, part.bytes);
     }
   }
-  if (!is_small) {
-    finish(task);  // the others read this rank's buffer; a small slot is not written until then
+  if (!small) {
+    finish(task);  // the others read this rank's buffer; a slot is not written until then
   }
 }
 

@@ -13,7 +13,7 @@
 //   all          signal() and await() the counters of the algorithm
 //
 // Because every operation passes this one point, no counter is ever used by two operations at once,
-// and two copies (of announcements, of small slots), chosen by the parity of k, are enough for a
+// and two copies (of announcements, of slots), chosen by the parity of k, are enough for a
 // fast rank to prepare k + 1 while a slow one still reads k.
 //
 // Waiting: awake for a while (WaitPolicy), then asleep on one word, the bell, that all share. A

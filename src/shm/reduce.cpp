@@ -1,6 +1,6 @@
-// The reductions of a team. Bytes that cross the memory bus, per rank, with S bytes of data and n
-// ranks: in place 2 S (every slice is read once and written once by its owner); through the chunk
-// slots about 5 S, most of them in the cache.
+// The reductions of a team. Bytes that cross the memory bus, per rank, with S bytes of data: in
+// place 2 S (every block is read once and written once); through the slots about 5 S, of chunks
+// most in the cache.
 
 #include <algorithm>
 #include <cstring>
@@ -13,10 +13,10 @@ namespace lockstep::shm {
 namespace {
 
 constexpr size_t kAlignBytes = 64;          // no two ranks write to one cache line
-constexpr size_t kClaimBytes = 1 << 20;     // in place up to here: blocks claimed; above: slices
 constexpr size_t kMinBlockBytes = 4 << 10;  // of a claimed block
-constexpr size_t kPassBytes = 1 << 20;      // between two looks at whether to stop
-constexpr int kBlocksPerRank = 2;           // claimed blocks: enough to even out late ranks
+constexpr size_t kMaxBlockBytes = 256 << 10;
+constexpr size_t kPassBytes = 1 << 20;  // between two looks at whether to stop
+constexpr int kBlocksPerRank = 2;       // claimed blocks: enough to even out late ranks
 
 size_t rounded_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -63,17 +63,15 @@ int Team::divisor(const Task& task) const {
 
 void Team::all_reduce(const Task& task) {
   const size_t bytes = payload_bytes(task);
-  const bool is_small = fits_small_slot(task, size_);
+  const bool small = is_small(task, size_);
   if (is_tiny(task, size_)) {
     // The last rank has done it already.
-  } else if (is_small || (bytes <= kClaimBytes && all_bound())) {
+  } else if (small || all_bound()) {
     reduce_claimed(task);
-  } else if (all_bound()) {
-    reduce_slice(task);
   } else {
     reduce_pipelined(task);
   }
-  if (is_small && announcement(rank_).location.buffer == 0 && bytes > 0) {
+  if (small && announcement(rank_).location.buffer == 0 && bytes > 0) {
     std::memcpy(task.output, shared_input(rank_), bytes);
   }
 }
@@ -95,21 +93,25 @@ void Team::reduce_alone(const Task& task) {
   }
 }
 
-// Whoever is awake takes the next block: a rank that waits for a core holds nobody up.
+// Whoever is awake takes the next block: a rank that waits for a core holds nobody up, and a core
+// that runs few ranks does the work of one that runs many. From the end, which was written last and
+// may still be in a cache.
 void Team::reduce_claimed(const Task& task) {
   const size_t element = element_bytes(task.type);
-  const auto num_ranks = static_cast<size_t>(size_);
-  const size_t most = std::max<size_t>(1, payload_bytes(task) / kMinBlockBytes);
-  const size_t num_blocks = std::min(most, num_ranks * kBlocksPerRank);
+  const size_t bytes = payload_bytes(task);
+  const size_t even_share = bytes / static_cast<size_t>(size_) / kBlocksPerRank;
+  const size_t block_bytes = std::clamp(even_share, kMinBlockBytes, kMaxBlockBytes);
+  const size_t num_blocks = std::max<size_t>(1, bytes / block_bytes);
   gather_inputs();
   Words<Platform>& words = protocol_.words();
   while (true) {
     at_state(State::Work);
-    const size_t block = words.claimed.value.fetch_add(1);
-    if (block >= num_blocks) {
+    stop_if_interrupted();
+    const size_t claim = words.claimed.value.fetch_add(1);
+    if (claim >= num_blocks) {
       break;
     }
-    const Range range = part_of(task.count, element, num_blocks, block);
+    const Range range = part_of(task.count, element, num_blocks, num_blocks - 1 - claim);
     reduce_range(task, inputs_at(range.begin * element), range.size());
     at_state(State::Signal);
     signal(words.completed, num_blocks);
@@ -117,23 +119,8 @@ void Team::reduce_claimed(const Task& task) {
   await(words.completed, num_blocks, task.deadline);
 }
 
-// Large and in place: slice i is rank i's, whose cache may still hold its own copy.
-void Team::reduce_slice(const Task& task) {
-  const size_t element = element_bytes(task.type);
-  const Range slice =
-      part_of(task.count, element, static_cast<size_t>(size_), static_cast<size_t>(rank_));
-  gather_inputs();
-  const size_t pass = kPassBytes / element;
-  for (size_t begin = slice.begin; begin < slice.end; begin += pass) {
-    at_state(State::Work);
-    stop_if_interrupted();
-    reduce_range(task, inputs_at(begin * element), std::min(pass, slice.end - begin));
-  }
-  finish(task);
-}
-
 void Team::reduce_scatter(const Task& task) {
-  if (!fits_small_slot(task, size_) && !all_bound()) {
+  if (!is_small(task, size_) && !all_bound()) {
     reduce_pipelined(task);
     return;
   }
@@ -152,7 +139,7 @@ void Team::reduce_scatter(const Task& task) {
                       .count = std::min(pass, task.count - begin),
                       .divisor = divisor(task)});
   }
-  if (!fits_small_slot(task, size_)) {
+  if (!is_small(task, size_)) {
     finish(task);  // the others read this rank's buffer; a small slot is not written until then
   }
 }

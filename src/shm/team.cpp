@@ -4,10 +4,13 @@
 
 #include <lockstep/base/error.h>
 
+#include "shm/placement.h"
 #include "shm/team_detail.h"
 
 namespace lockstep::shm {
 namespace {
+
+constexpr size_t kSpreadBytes = 512 << 10;  // from here on an uneven load costs more than to move
 
 std::atomic<StateHook> state_hook{nullptr};
 
@@ -33,7 +36,8 @@ Team::Team(int rank, std::vector<std::byte*> arenas)
       arenas_(std::move(arenas)),
       layout_(size_),
       protocol_(*reinterpret_cast<Words<Platform>*>(arenas_[0]), size_,
-                WaitPolicy::for_ranks(size_)) {}
+                WaitPolicy::for_ranks(size_)),
+      usable_cores_(usable_cores()) {}
 
 void Team::bind(Binding binding) {
   const uint32_t buffer = next_buffer_++;
@@ -112,6 +116,22 @@ void Team::meet(const Task& task, Alone alone) {
   } else {
     await_gate(task.deadline);
   }
+  if (payload_bytes(task) >= kSpreadBytes) {
+    spread_ranks();
+  }
+}
+
+void Team::spread_ranks() const {
+  if (static_cast<size_t>(size_) <= usable_cores_.size()) {
+    return;
+  }
+  std::vector<int> cores;
+  for (int rank = 0; rank < size_; ++rank) {
+    cores.push_back(announcement(rank).core);
+  }
+  if (const auto core = better_core(cores, rank_, usable_cores_)) {
+    move_to_core(*core);
+  }
 }
 
 void Team::announce(const Task& task) {
@@ -132,13 +152,14 @@ void Team::announce(const Task& task) {
     }
   }
   const size_t bytes = own_input_bytes(task, rank_, size_);
-  const bool is_small = fits_small_slot(task, size_);
+  const bool small = is_small(task, size_);
   // Small inputs that are only read go through the slot even if they are bound: nobody waits at the
   // end for those who still read, and the slot stays as it is while the caller changes its buffer.
-  const bool in_place = !is_small || task.kind == Kind::AllReduce;
+  const bool in_place = !small || task.kind == Kind::AllReduce;
   mine.location = in_place ? locate(task.input, bytes) : Location{};
-  if (mine.location.buffer == 0 && bytes > 0 && is_small) {
-    std::memcpy(arena + layout_.small_slots + parity * kSmallSlotBytes, task.input, bytes);
+  mine.core = current_core();
+  if (mine.location.buffer == 0 && bytes > 0 && small) {
+    std::memcpy(slot(rank_), task.input, bytes);
   }
   // Relaxed: read only by ranks that have nothing better to do, through departed's release.
   status(rank_).entered.store(round_, std::memory_order_relaxed);
@@ -156,7 +177,7 @@ void Team::begin_alone(const Task& task, Alone alone) {
   words.claimed.value.store(0, kRelaxed);
   words.completed.value.store(0, kRelaxed);
   words.finished.value.store(0, kRelaxed);
-  if (!fits_small_slot(task, size_)) {
+  if (!is_small(task, size_)) {
     for (int slot = 0; slot < kNumChunkSlots; ++slot) {
       words.staged[slot].value.store(0, kRelaxed);
       words.reduced[slot].value.store(0, kRelaxed);
@@ -229,7 +250,7 @@ std::byte* Team::shared_input(int rank) const {
   const Location where = announcement(rank).location;
   const auto place = static_cast<size_t>(rank);
   if (where.buffer == 0) {
-    return arenas_[place] + layout_.small_slots + (round_ % 2) * kSmallSlotBytes;
+    return slot(rank);
   }
   const auto binding = bindings_.find(where.buffer);
   LOCKSTEP_CHECK(binding != bindings_.end() && binding->second.addresses[place] != nullptr,
@@ -237,9 +258,12 @@ std::byte* Team::shared_input(int rank) const {
   return binding->second.addresses[place] + where.offset;
 }
 
+std::byte* Team::slot(int rank) const {
+  return arenas_[static_cast<size_t>(rank)] + layout_.slots + round_ % 2 * kSlotBytes;
+}
+
 std::byte* Team::chunk_slot(int rank, size_t chunk) const {
-  return arenas_[static_cast<size_t>(rank)] + layout_.chunk_slots +
-         chunk % kNumChunkSlots * kChunkBytes;
+  return slot(rank) + chunk % kNumChunkSlots * kChunkBytes;
 }
 
 }  // namespace lockstep::shm

@@ -3,9 +3,9 @@
 // The ranks of one host in the collectives: raw pointers in, results out, by the calling thread.
 //
 // A rank's data is either in a bound buffer, which every rank of the team maps, and is then reduced
-// or read where it lies; or in ordinary memory, and goes through the rank's arena: small data in
-// one of two slots, copied before the ranks meet, large data in chunks through three slots, so that
-// copying in, reducing and copying out overlap. Results do not depend on the way (see kernels.h for
+// or read where it lies; or in ordinary memory, and goes through a slot of the rank's arena: small
+// data whole, copied before the ranks meet, large data in chunks, three at a time, so that copying
+// in, reducing and copying out overlap. Results do not depend on the way (see kernels.h for
 // the order of summation). docs/concepts/shm.md tells which algorithm runs when, and the bytes each
 // moves.
 //
@@ -135,6 +135,7 @@ class Team {
   void begin_alone(const Task& task, Alone alone);
   void compare_announcements() const;
   void find_departed() const;
+  void spread_ranks() const;  // over the cores, if they have to share them
   void await_gate(Deadline deadline);
   void await(Counter& counter, uint64_t target, Deadline deadline);
   void signal(Counter& counter, uint64_t target) { protocol_.signal(counter, target); }
@@ -144,6 +145,7 @@ class Team {
   RankStatus& status(int rank) const;
   bool all_bound() const;  // every rank's data is in a bound buffer
   std::byte* shared_input(int rank) const;
+  std::byte* slot(int rank) const;
   std::byte* chunk_slot(int rank, size_t chunk) const;
 
   // reduce.cpp
@@ -155,7 +157,6 @@ class Team {
   void reduce_range(const Task& task, void* const* data, size_t count) const;
   void reduce_alone(const Task& task);
   void reduce_claimed(const Task& task);
-  void reduce_slice(const Task& task);
   void exchange_slice(const Task& task, int num_slices, Exchange& exchange);
   void reduce_pipelined(const Task& task);
   void reduce_piece(const Task& task, const PieceMap& map, size_t chunk) const;
@@ -176,6 +177,7 @@ class Team {
   const std::vector<std::byte*> arenas_;
   const ArenaLayout layout_;
   Protocol<Platform> protocol_;
+  const std::vector<int> usable_cores_;
   uint64_t round_ = 0;  // operations so far: k of protocol.h
   uint32_t next_buffer_ = 1;
   std::map<uint32_t, Binding> bindings_;
