@@ -11,4 +11,5 @@
 #include <lockstep/comm/work.h>
 #include <lockstep/data/batches.h>
 #include <lockstep/data/distributed_sampler.h>
+#include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
