@@ -13,3 +13,5 @@
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
+#include <lockstep/ddp/outputs.h>
+#include <lockstep/ddp/reducer.h>

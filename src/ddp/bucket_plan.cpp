@@ -1,39 +1,53 @@
 #include "ddp/bucket_plan.h"
 
-#include <ATen/ops/zeros.h>
+#include <algorithm>
+#include <map>
 
 namespace lockstep {
 namespace {
 
-int64_t numel_of(const Bucket& bucket) {
-  return bucket.slots.empty() ? 0 : bucket.slots.back().offset + bucket.slots.back().numel;
-}
+struct OpenBucket {
+  std::vector<size_t> gradients;
+  int64_t bytes = 0;
+  size_t last_place = 0;  // in the order: when the bucket is full
+};
 
 }  // namespace
 
-std::vector<Bucket> plan_buckets(const std::vector<at::Tensor>& parameters, int64_t bucket_bytes) {
-  std::vector<Bucket> buckets;
-  at::ScalarType type = at::ScalarType::Undefined;
-  const auto close_last = [&] {
-    if (!buckets.empty()) {
-      buckets.back().flat = at::zeros({numel_of(buckets.back())}, type);
-    }
+std::vector<std::vector<size_t>> plan_buckets(const std::vector<GradientSize>& sizes,
+                                              const std::vector<size_t>& order,
+                                              const BucketLimits& limits) {
+  std::vector<OpenBucket> closed;
+  std::map<c10::ScalarType, OpenBucket> open;
+  bool is_first = true;
+  const auto close = [&](OpenBucket& bucket) {
+    closed.push_back(std::move(bucket));
+    bucket = {};
+    is_first = false;
   };
-  for (size_t i = parameters.size(); i-- > 0;) {
-    const at::Tensor& parameter = parameters[i];
-    const int64_t filled =
-        buckets.empty() ? 0
-                        : numel_of(buckets.back()) * static_cast<int64_t>(c10::elementSize(type));
-    const bool fits = filled + static_cast<int64_t>(parameter.nbytes()) <= bucket_bytes;
-    if (buckets.empty() || parameter.scalar_type() != type || !fits) {
-      close_last();
-      buckets.emplace_back();
-      type = parameter.scalar_type();
+  for (size_t place = 0; place < order.size(); ++place) {
+    const GradientSize& gradient = sizes[order[place]];
+    const int64_t limit =
+        is_first ? std::min(limits.first_bucket_bytes, limits.bucket_bytes) : limits.bucket_bytes;
+    OpenBucket& bucket = open[gradient.type];
+    if (!bucket.gradients.empty() && bucket.bytes + gradient.bytes > limit) {
+      close(bucket);
     }
-    Bucket& bucket = buckets.back();
-    bucket.slots.push_back({i, numel_of(bucket), parameter.numel()});
+    bucket.gradients.push_back(order[place]);
+    bucket.bytes += gradient.bytes;
+    bucket.last_place = place;
   }
-  close_last();
+  for (auto& [type, bucket] : open) {
+    if (!bucket.gradients.empty()) {
+      close(bucket);
+    }
+  }
+  std::sort(closed.begin(), closed.end(),
+            [](const auto& a, const auto& b) { return a.last_place < b.last_place; });
+  std::vector<std::vector<size_t>> buckets;
+  for (OpenBucket& bucket : closed) {
+    buckets.push_back(std::move(bucket.gradients));
+  }
   return buckets;
 }
 

@@ -2,27 +2,29 @@
 
 // Which gradients travel together.
 
+#include <cstdint>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 namespace lockstep {
 
-// Where a parameter's gradient lies in its bucket.
-struct BucketSlot {
-  size_t parameter = 0;  // index into the list of parameters
-  int64_t offset = 0;    // in elements
-  int64_t numel = 0;
+// What the plan needs to know of a gradient.
+struct GradientSize {
+  int64_t bytes = 0;
+  c10::ScalarType type = c10::ScalarType::Float;
 };
 
-struct Bucket {
-  std::vector<BucketSlot> slots;
-  at::Tensor flat;  // all gradients of the bucket, one behind the other
+struct BucketLimits {
+  int64_t bucket_bytes = 25 << 20;
+  int64_t first_bucket_bytes = 1 << 20;
 };
 
-// Parameters in reverse order (backward reaches the last layer first), cut into buckets of one type
-// and at most `bucket_bytes`, but at least one parameter each. A pure function of its arguments:
-// all ranks get the same.
-std::vector<Bucket> plan_buckets(const std::vector<at::Tensor>& parameters, int64_t bucket_bytes);
+// `order` lists gradients (indices into `sizes`) as they become ready. Cuts them into buckets of
+// one type, each at most the limit but of at least one gradient; buckets in the order in which they
+// become full. A pure function of its arguments: all ranks get the same.
+std::vector<std::vector<size_t>> plan_buckets(const std::vector<GradientSize>& sizes,
+                                              const std::vector<size_t>& order,
+                                              const BucketLimits& limits);
 
 }  // namespace lockstep

@@ -74,34 +74,4 @@ void check_same_model(Group& group, const NamedTensors& tensors) {
       i < theirs.size() ? theirs[i] : "nothing more");
 }
 
-void broadcast_tensors(Group& group, const NamedTensors& tensors, int64_t chunk_bytes) {
-  for (size_t begin = 0; begin < tensors.size();) {
-    size_t end = begin;
-    int64_t bytes = 0;
-    do {
-      bytes += static_cast<int64_t>(tensors[end++].second.nbytes());
-    } while (end < tensors.size() &&
-             bytes + static_cast<int64_t>(tensors[end].second.nbytes()) <= chunk_bytes);
-
-    at::Tensor chunk = at::empty({bytes}, at::kByte);
-    char* next = static_cast<char*>(chunk.mutable_data_ptr());
-    for (size_t i = begin; i < end; ++i) {
-      const at::Tensor source = tensors[i].second.detach().contiguous();
-      std::memcpy(next, source.const_data_ptr(), source.nbytes());
-      next += source.nbytes();
-    }
-    group.broadcast(chunk);
-    next = static_cast<char*>(chunk.mutable_data_ptr());
-    for (size_t i = begin; i < end; ++i) {
-      at::Tensor target = tensors[i].second.detach();
-      at::Tensor dense =
-          at::empty(target.sizes(), target.options().memory_format(at::MemoryFormat::Contiguous));
-      std::memcpy(dense.mutable_data_ptr(), next, dense.nbytes());
-      target.copy_(dense);
-      next += dense.nbytes();
-    }
-    begin = end;
-  }
-}
-
 }  // namespace lockstep

@@ -40,15 +40,15 @@ const std::vector<Path> kPaths = {
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
     {"claimed", 20'000, false,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
-    {"pipelined", 200'000, false,
+    {"pipelined", 140'000, false,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
     {"in place", 400'000, true,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
-    {"scatter", 200'000, false,
+    {"scatter", 50'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.reduce_scatter(at::empty({x.numel() / kWorld}), x, {.timeout = t});
      }},
-    {"broadcast", 200'000, false,
+    {"broadcast", 80'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.broadcast(x, {.root = kVictim, .timeout = t});
      }},
@@ -56,7 +56,7 @@ const std::vector<Path> kPaths = {
      [](Group& g, const at::Tensor& x, auto t) {
        g.all_gather(at::empty({x.numel() * kWorld}), x, {.timeout = t});
      }},
-    {"exchange", 200'000, false,
+    {"exchange", 80'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.all_to_all(at::empty_like(x), x, {.timeout = t});
      }},
@@ -181,7 +181,11 @@ void stop_at_state(Group& group) {
 
 // An upper bound, on either backend.
 int most_states(const Path& path) {
-  return path.numel <= 100 ? 14 : 30;
+  constexpr int64_t kManyChunks = 100'000;
+  if (path.numel <= 100) {
+    return 14;
+  }
+  return !path.is_bound && path.numel > kManyChunks ? 44 : 30;
 }
 
 // Every rank passes states on every path, and no more than most_states() says.

@@ -1,46 +1,45 @@
 #include "ddp/bucket_plan.h"
 
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 namespace lockstep {
 namespace {
 
-std::vector<size_t> parameters_of(const Bucket& bucket) {
-  std::vector<size_t> list;
-  for (const BucketSlot& slot : bucket.slots) {
-    list.push_back(slot.parameter);
-  }
-  return list;
+using Buckets = std::vector<std::vector<size_t>>;
+constexpr auto kFloat = c10::ScalarType::Float;
+constexpr auto kDouble = c10::ScalarType::Double;
+
+TEST(BucketPlan, FollowsTheOrderAndCutsAtTheLimit) {
+  const std::vector<GradientSize> sizes = {{40, kFloat}, {20, kFloat}, {24, kFloat}};
+  EXPECT_EQ(plan_buckets(sizes, {2, 1, 0}, {.bucket_bytes = 44, .first_bucket_bytes = 44}),
+            (Buckets{{2, 1}, {0}}));
+  EXPECT_EQ(plan_buckets(sizes, {0, 2, 1}, {.bucket_bytes = 44, .first_bucket_bytes = 44}),
+            (Buckets{{0}, {2, 1}}));
 }
 
-TEST(BucketPlan, LastParametersFirstCutAtTheLimit) {
-  const std::vector<at::Tensor> parameters = {at::zeros({10}), at::zeros({5}), at::zeros({2, 3})};
-  const auto buckets = plan_buckets(parameters, 44);  // 6 + 5 floats fit, 10 more do not
-  ASSERT_EQ(buckets.size(), 2u);
-  EXPECT_EQ(parameters_of(buckets[0]), (std::vector<size_t>{2, 1}));
-  EXPECT_EQ(parameters_of(buckets[1]), (std::vector<size_t>{0}));
-  EXPECT_EQ(buckets[0].flat.numel(), 11);
-  EXPECT_EQ(buckets[0].slots[1].offset, 6);
+TEST(BucketPlan, TheFirstBucketIsSmaller) {
+  const std::vector<GradientSize> sizes(4, {10, kFloat});
+  EXPECT_EQ(plan_buckets(sizes, {3, 2, 1, 0}, {.bucket_bytes = 30, .first_bucket_bytes = 10}),
+            (Buckets{{3}, {2, 1, 0}}));
+  EXPECT_EQ(plan_buckets(sizes, {3, 2, 1, 0}, {.bucket_bytes = 10, .first_bucket_bytes = 1000}),
+            (Buckets{{3}, {2}, {1}, {0}}));
 }
 
-TEST(BucketPlan, AParameterLargerThanABucketHasOneOfItsOwn) {
-  const auto buckets = plan_buckets({at::zeros({100}), at::zeros({1})}, 8);
-  ASSERT_EQ(buckets.size(), 2u);
-  EXPECT_EQ(buckets[1].flat.numel(), 100);
+TEST(BucketPlan, AGradientLargerThanABucketHasOneOfItsOwn) {
+  const std::vector<GradientSize> sizes = {{400, kFloat}, {4, kFloat}};
+  EXPECT_EQ(plan_buckets(sizes, {1, 0}, {.bucket_bytes = 8, .first_bucket_bytes = 8}),
+            (Buckets{{1}, {0}}));
 }
 
-TEST(BucketPlan, TypesAreNotMixed) {
-  const auto buckets = plan_buckets(
-      {at::zeros({2}), at::zeros({2}, at::kDouble), at::zeros({2}, at::kDouble)}, 1000);
-  ASSERT_EQ(buckets.size(), 2u);
-  EXPECT_EQ(buckets[0].flat.scalar_type(), at::kDouble);
-  EXPECT_EQ(buckets[0].flat.numel(), 4);
-  EXPECT_EQ(buckets[1].flat.scalar_type(), at::kFloat);
+TEST(BucketPlan, TypesAreNotMixedAndBucketsComeInTheOrderInWhichTheyAreFull) {
+  const std::vector<GradientSize> sizes = {
+      {8, kFloat}, {8, kDouble}, {8, kFloat}, {8, kDouble}, {8, kFloat}};
+  EXPECT_EQ(plan_buckets(sizes, {4, 3, 2, 1, 0}, {.bucket_bytes = 100, .first_bucket_bytes = 100}),
+            (Buckets{{3, 1}, {4, 2, 0}}));
 }
 
 TEST(BucketPlan, NothingMakesNoBucket) {
-  EXPECT_TRUE(plan_buckets({}, 100).empty());
+  EXPECT_TRUE(plan_buckets({}, {}, {}).empty());
 }
 
 }  // namespace

@@ -8,11 +8,24 @@
 //   loss(ddp(batch.input), batch.target).backward();       // gradients are averages when it
 //   returns optimizer.step();                                      // the same update on every rank
 //
-// Parameters are grouped into buckets of about `bucket_bytes`, last layer first; as soon as all
-// gradients of a bucket are there its all-reduce starts, while backward still works on earlier
-// layers. The order of the buckets is that of the model, so all ranks agree on it. A parameter that
-// a rank's backward did not reach counts there as a zero gradient.
+// Construction compares the model across ranks (the first difference is named) and gives every rank
+// rank 0's parameters and buffers. Gradients are then views of buckets in the group's own memory:
+// copied once on their way in, never on their way out. As soon as all gradients of a bucket are
+// there, and the buckets before it are under way, its reduction starts while backward still works
+// on earlier layers. After the first step the buckets are laid out anew in the order in which rank
+// 0 got its gradients. In a group of one the wrapper does nothing.
+//
+// Every backward through the wrapped model outside no_sync() is synchronised, and all ranks must
+// make it. What a rank does differently is an error on every rank, never a hang: a parameter
+// without a gradient is a UsageError that names it (see find_unused_parameters), a missing backward
+// a TimeoutError or DesyncError. Errors come out of backward().
+//
+// Call the model through the wrapper, ddp(input): C++ modules have no forward hooks, and buffers,
+// join() and checkpointed backward need to see the forward.
+//
+// Threads: one forward or backward at a time; backward may run on any thread.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,44 +36,75 @@
 #include <torch/nn/pimpl.h>
 
 #include <lockstep/comm/group.h>
+#include <lockstep/ddp/comm_hook.h>
+#include <lockstep/ddp/reducer.h>
 
 namespace lockstep {
-
-struct DdpOptions {
-  int64_t bucket_bytes = 25 << 20;  // > 0: gradients that are reduced together
-};
-
-// The gradient machinery, apart from the model's type.
-// Threads: backward may run on any thread; one backward at a time.
-class Reducer {
- public:
-  // Broadcasts rank 0's parameters and buffers, then watches the parameters' gradients.
-  // Throws UsageError if the model differs between ranks (the first difference is named) or has
-  // nothing to train.
-  Reducer(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options);
-  ~Reducer();
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
-
- private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
-};
 
 // Wraps a module holder (TORCH_MODULE) or a shared_ptr to a module; calls go to its forward().
 template <typename Model>
 class DistributedDataParallel {
  public:
+  // Collective. Throws UsageError if the model differs between ranks or an option is wrong.
   DistributedDataParallel(Model model, Group group, DdpOptions options = {})
       : model_(std::move(model)),
-        reducer_(std::make_shared<Reducer>(pointer(), std::move(group), options)) {}
+        reducer_(std::make_shared<Reducer>(pointer(), std::move(group), std::move(options))) {}
 
+  // forward(). In training: rank 0's buffers first, once per step.
   template <typename... Inputs>
   auto operator()(Inputs&&... inputs) {
-    return model_->forward(std::forward<Inputs>(inputs)...);
+    reducer_->begin_forward();
+    auto outputs = model_->forward(std::forward<Inputs>(inputs)...);
+    reducer_->end_forward(tensors_in(outputs));
+    return outputs;
   }
 
   Model& module() { return model_; }
+
+  // While the guard lives, backward adds gradients up on each rank alone; the first backward after
+  // it averages what has come together. Only where backward is called counts.
+  //
+  //   for (auto& micro_batch : all_but_last) {
+  //     auto guard = ddp.no_sync();
+  //     loss(ddp(micro_batch)).backward();
+  //   }
+  //   loss(ddp(last)).backward();
+  [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
+
+  // Ranks may have different numbers of batches: see Join.
+  [[nodiscard]] Join join(JoinOptions options = {}) { return Join(reducer_, options); }
+
+  // From the next backward on each parameter is updated by `optimizer` as soon as its bucket is
+  // reduced, and its gradient is given up at once: do not call optimizer.step(). The same bits as
+  // the ordinary way. Works with no_sync(); not with clipping, retain_graph or LBFGS. The optimizer
+  // must hold parameters of this model only, and outlive the wrapper.
+  void step_in_backward(torch::optim::Optimizer& optimizer) {
+    reducer_->step_in_backward(optimizer);
+  }
+
+  // Replaces what happens to buckets (null: the average). Between two steps, on all ranks.
+  void set_comm_hook(std::shared_ptr<CommHook> hook) { reducer_->set_comm_hook(std::move(hook)); }
+
+  // The norm of all gradients together, which it scales down to max_norm if it is larger. After
+  // backward; the same number on every rank, and no communication. Throws UsageError under
+  // step_in_backward, where there is nothing left to clip.
+  double clip_grad_norm(double max_norm) { return reducer_->clip_grad_norm(max_norm); }
+
+  // Collective: throws DesyncError on every rank if a parameter is not the same, bit for bit, on
+  // all; the first one that differs is named. verify_every calls it every so many steps.
+  void verify() { reducer_->verify(); }
+
+  // Collective over the new group: goes on there with the same gradient memory, at the same
+  // addresses. For survivors of a lost rank; parameters are as each rank has them.
+  void rebind(Group group) { reducer_->rebind(std::move(group)); }
+
+  // With DdpOptions::shards: what this rank computes, one after another, shards [first_shard(),
+  // first_shard() + num_local_shards()).
+  int num_local_shards() const { return reducer_->num_local_shards(); }
+  int first_shard() const { return reducer_->first_shard(); }
+
+  StepTimes last_step() const { return reducer_->last_step(); }
+  std::vector<int64_t> bucket_sizes_bytes() const { return reducer_->bucket_sizes_bytes(); }
 
  private:
   std::shared_ptr<torch::nn::Module> pointer() {

@@ -1,0 +1,107 @@
+#include "ddp/parameters.h"
+
+#include <algorithm>
+#include <set>
+
+#include <torch/nn/modules/embedding.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Each tensor once, under its first name: a tied weight is registered twice.
+template <typename Items>
+NamedTensors unique_tensors(const Items& items, const std::vector<std::string>& ignored) {
+  NamedTensors tensors;
+  std::set<void*> seen;
+  for (const auto& item : items) {
+    if (item.value().defined() && !contains(ignored, item.key()) &&
+        seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      tensors.emplace_back(item.key(), item.value());
+    }
+  }
+  return tensors;
+}
+
+std::set<void*> sparse_weights(const torch::nn::Module& module) {
+  std::set<void*> weights;
+  for (const auto& part : module.modules()) {
+    if (const auto* embedding = part->as<torch::nn::EmbeddingImpl>()) {
+      if (embedding->options.sparse()) {
+        weights.insert(embedding->weight.unsafeGetTensorImpl());
+      }
+    } else if (const auto* bag = part->as<torch::nn::EmbeddingBagImpl>()) {
+      if (bag->options.sparse()) {
+        weights.insert(bag->weight.unsafeGetTensorImpl());
+      }
+    }
+  }
+  return weights;
+}
+
+void check_names(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
+  const auto parameters = module.named_parameters();
+  const auto buffers = module.named_buffers();
+  for (const std::string& name : ignored) {
+    if (!parameters.contains(name) && !buffers.contains(name)) {
+      throw UsageError("ddp: ignored names '{}', which the model does not have", name);
+    }
+  }
+}
+
+}  // namespace
+
+ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
+  check_names(module, ignored);
+  ModelTensors tensors{.trained = {},
+                       .parameters = unique_tensors(module.named_parameters(), ignored),
+                       .buffers = unique_tensors(module.named_buffers(), ignored)};
+  const std::set<void*> sparse = sparse_weights(module);
+  for (const auto& [name, tensor] : tensors.parameters) {
+    if (tensor.requires_grad()) {
+      tensors.trained.push_back({name, tensor, sparse.count(tensor.unsafeGetTensorImpl()) != 0});
+    }
+  }
+  if (tensors.trained.empty()) {
+    throw UsageError(
+        "ddp: the model has no parameter that requires a gradient; is everything frozen?");
+  }
+  return tensors;
+}
+
+void check_unchanged(const torch::nn::Module& module, const std::vector<std::string>& ignored,
+                     const ModelTensors& before) {
+  size_t next = 0;
+  for (const auto& [name, tensor] : unique_tensors(module.named_parameters(), ignored)) {
+    if (!tensor.requires_grad()) {
+      continue;
+    }
+    const bool is_known =
+        next < before.trained.size() &&
+        before.trained[next].tensor.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl();
+    if (is_known) {
+      ++next;
+      continue;
+    }
+    // Frozen ones are skipped over: they are missed in backward, by name.
+    const auto known = std::find_if(
+        before.trained.begin(), before.trained.end(), [&tensor = tensor](const auto& parameter) {
+          return parameter.tensor.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl();
+        });
+    if (known == before.trained.end()) {
+      throw UsageError(
+          "ddp: parameter '{}' was added, replaced or unfrozen after the model was wrapped, so its "
+          "gradient would not be synchronised; make a new DistributedDataParallel after such a "
+          "change",
+          name);
+    }
+    next = static_cast<size_t>(known - before.trained.begin()) + 1;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+// For how long reductions were under way.
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace lockstep {
+
+// Threads: ended() on whichever thread finishes a reduction; all else on the one of backward.
+class ReduceClock {
+ public:
+  void began(Clock::time_point when) {
+    const std::lock_guard lock(mutex_);
+    spans_.push_back({when, {}});
+  }
+  void ended(size_t index) {
+    const Clock::time_point now = Clock::now();
+    const std::lock_guard lock(mutex_);
+    spans_[index].end = now;
+  }
+
+  // Reductions of one group run one after another: a span begins when the one before has ended.
+  std::chrono::nanoseconds total() const {
+    const std::lock_guard lock(mutex_);
+    std::chrono::nanoseconds sum{0};
+    Clock::time_point free{};
+    for (const Span& span : spans_) {
+      const Clock::time_point begin = std::max(span.begin, free);
+      if (span.end > begin) {
+        sum += span.end - begin;
+        free = span.end;
+      }
+    }
+    return sum;
+  }
+
+ private:
+  struct Span {
+    Clock::time_point begin;
+    Clock::time_point end;
+  };
+  mutable std::mutex mutex_;
+  std::vector<Span> spans_;
+};
+
+}  // namespace lockstep

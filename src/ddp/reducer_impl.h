@@ -1,0 +1,157 @@
+#pragma once
+
+// The life of a step.
+//
+//   forward    begin_forward(): once per step the model is looked over, and rank 0's buffers come
+//              end_forward(): the outputs are watched, so that backward is noticed at its outer end
+//   backward   on_output() or the first on_gradient(): begin_backward()
+//              on_gradient(i), after autograd has added to parameter i's gradient: once it has come
+//              as often as in the first step, the gradient goes into its bucket; a full bucket
+//              whose predecessors are under way is sent finish_backward(), called by autograd
+//              behind the last gradient: sends the rest, then a few numbers, the verdict, by which
+//              all ranks learn what any of them found wrong
+//
+// The first synchronised step sends nothing before its end: only then it is known how often each
+// parameter gets a gradient (more than once with checkpointed backward) and in which order.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <lockstep/ddp/reducer.h>
+
+#include "base/deadline.h"
+#include "ddp/bucket_plan.h"
+#include "ddp/bucket_tuner.h"
+#include "ddp/buffer_sync.h"
+#include "ddp/gradient_memory.h"
+#include "ddp/parameters.h"
+#include "ddp/shard_sum.h"
+
+namespace lockstep {
+
+class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
+ public:
+  Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options);
+  ~Impl();
+  void start();  // what the constructor cannot do: hooks hold a weak pointer to this
+
+  // reducer.cpp
+  void begin_forward();
+  void end_forward(const std::vector<at::Tensor>& outputs);
+  void begin_no_sync();
+  void end_no_sync() { --no_sync_depth_; }
+  void step_in_backward(torch::optim::Optimizer& optimizer);
+  void set_comm_hook(std::shared_ptr<CommHook> hook);
+  double clip_grad_norm(double max_norm);
+  void verify();
+  void rebind(Group group);
+  int num_local_shards() const { return num_local_shards_; }
+  int first_shard() const { return group_.rank() * num_local_shards_; }
+  StepTimes last_step() const;
+  std::vector<int64_t> bucket_sizes_bytes() const;
+
+  // join.cpp
+  void begin_join(JoinOptions options);
+  void wait_for_join();
+  void abandon_join() { join_.reset(); }
+
+ private:
+  // Everything about one backward.
+  struct Backward {
+    bool is_running = false;
+    bool syncs = false;
+    bool is_shadow = false;           // of a rank that has run out of batches
+    std::vector<int> num_fired;       // by parameter
+    std::vector<bool> is_ready;       // its part is in the bucket
+    std::vector<size_t> num_missing;  // gradients, by bucket
+    std::vector<size_t> fired_order;  // parameters, each as often as it fired
+    std::vector<Work> works;          // of the buckets that were sent, in order
+    size_t num_finished = 0;          // of them, with step_in_backward
+    std::optional<size_t> repeated;   // a parameter that fired again when its bucket was sent
+    Clock::time_point began;
+    std::chrono::nanoseconds copy_in{};
+    std::shared_ptr<class ReduceClock> clock;
+  };
+  struct Verdict;
+
+  // reducer.cpp
+  void check_options() const;
+  void set_shards();
+  void watch_gradients();
+  void lay_out_buckets();
+  void check_optimizer(const torch::optim::Optimizer& optimizer) const;
+  bool is_needed() const;
+  BucketLimits limits() const;
+
+  // backward.cpp
+  void on_output();
+  void on_gradient(size_t parameter);
+  void begin_backward();
+  void start_backward_state(bool syncs);
+  void rebuild_if_due();
+  void expect_gradients();
+  void add_part(size_t parameter);
+  void send_full_buckets();
+  void send_next_bucket();
+  void finish_sent_buckets();
+  void finish_bucket(Backward& backward, size_t index, const std::vector<bool>& is_used);
+  void step_parameters_of(size_t bucket, const std::vector<bool>& is_used);
+  void finish_backward();
+  void end_local_backward();
+  void complete(Backward backward);
+  Verdict make_verdict(const Backward& backward);
+  void judge(const Verdict& verdict) const;
+  void learn_from_first_step(const Backward& backward);
+  void settle_gradients(const Backward& backward, const std::vector<bool>& is_used);
+  void record_times(const Backward& backward, Clock::time_point waited_from);
+  bool maps_used() const;
+  bool is_last_shard() const { return next_shard_ + 1 == num_local_shards_; }
+  int divisor() const;
+  bool divides_ourselves() const;
+
+  // join.cpp
+  struct JoinState {
+    JoinOptions options;
+    int num_active = 0;
+    int root = 0;  // the lowest rank that still has batches: its buffers and its order count
+  };
+  int announce(bool is_active);  // how many ranks have batches
+  void shadow_step();
+
+  const std::shared_ptr<torch::nn::Module> module_;
+  Group group_;
+  DdpOptions options_;
+  ModelTensors tensors_;
+  int num_local_shards_ = 1;
+  std::optional<GradientMemory> memory_;  // none: nothing to do
+  BufferSync buffers_;
+  std::optional<ShardSum> shard_sum_;
+  std::optional<BucketTuner> tuner_;
+  torch::optim::Optimizer* optimizer_ = nullptr;
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> hooks_;
+  std::atomic<int> no_sync_depth_{0};
+
+  mutable std::mutex mutex_;  // guards what follows
+  Backward backward_;
+  int64_t step_ = 0;  // synchronised backwards so far
+  int next_shard_ = 0;
+  bool has_forwarded_ = false;       // in this step
+  bool has_ever_forwarded_ = false;  // through the wrapper
+  bool is_first_ = true;             // no synchronised backward yet
+  bool is_rebuild_due_ = false;
+  std::vector<int> expected_fires_;    // by parameter, from the first step
+  std::vector<bool> was_used_;         // since the last synchronised backward, under no_sync
+  std::vector<bool> static_unused_;    // static_graph: by no rank
+  std::vector<size_t> arrival_order_;  // of parameters, for the next layout
+  std::optional<JoinState> join_;
+  StepTimes times_;
+};
+
+}  // namespace lockstep
