@@ -163,7 +163,7 @@ class Checker:
             self._check_flags(document, number, command, words[at + 2:])
 
     def _check_flags(self, document, number, command, words):
-        flags = flags_in(self._help_of([command]))
+        flags = flags_in(self._help_of(self._command_with_help(command, words)))
         skip = False
         for word in words:
             if word == "--" or word in COMMAND_ENDS:
@@ -178,6 +178,12 @@ class Checker:
                 skip = flags.get(flag, False) and "=" not in word
             elif command == "run" and not word.startswith("-"):
                 return  # the program that is run; what follows belongs to it
+
+    def _command_with_help(self, command, words):
+        """`lockstep bench ddp` has other flags than `lockstep bench`: the longer name, if it has a help of its own."""
+        if command != "run" and words and re.match(r"^[a-z]+$", words[0]) and self._help_of([command, words[0]]):
+            return [command, words[0]]
+        return [command]
 
     def _help_of(self, command):
         key = " ".join(command)

@@ -1,29 +1,25 @@
 #include "bench_command.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
 #include <sched.h>
+#include <string_view>
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 
-#include "base/env.h"
 #include "base/unique_fd.h"
+#include "bench_ddp_command.h"
 #include "bench_measure.h"
 #include "bench_plan.h"
+#include "bench_rank.h"
 #include "bench_result.h"
-#include "comm/launch_env.h"
 #include "comm/raw_gloo.h"
 
 namespace lockstep {
 namespace {
-
-constexpr auto kPatience = std::chrono::minutes(2);  // of any operation: longer, a rank is gone
 
 at::ScalarType parse_dtype(const std::string& name) {
   return name == "float64"    ? at::kDouble
@@ -54,16 +50,11 @@ std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
   return node.address;
 }
 
-void print(const std::string& text) {
-  fmt::print("{}", text);
-  std::fflush(stdout);  // a pipe would keep it back until the end
-}
-
 void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
   const BenchPlace place{.num_ranks = group.size(), .backend = group.backend_name()};
   const bool tells = group.rank() == 0;
   if (tells && !plan.json) {
-    print(bench_header(plan, place));
+    print_now(bench_header(plan, place));
   }
   std::vector<BenchResult> results;
   for (const int64_t bytes : plan.sizes_bytes) {
@@ -74,45 +65,35 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
                                     .repeats = plan.repeats,
                                     .num_nodes = plan.num_nodes}));
     if (tells && !plan.json) {
-      print(bench_row(plan, place, results.back()));
+      print_now(bench_row(plan, place, results.back()));
     }
   }
   if (tells && plan.json) {
-    print(bench_json(plan, place, results));
+    print_now(bench_json(plan, place, results));
   }
 }
 
 }  // namespace
 
 int bench_command(int argc, char** argv) {
-  const Env env;
-  if (!env.has("LOCKSTEP_LOG_LEVEL")) {
-    log::set_level(log::Level::Warn);  // the user reads the figures, not how the ranks met
+  if (argc == 3 && std::string_view(argv[1]) == "ddp") {
+    return bench_ddp_command(argv[2]);
   }
   const BenchPlan plan = read_bench_plan(argc == 2 ? argv[1] : "");
-  const LaunchEnv launch = read_launch_env(env);
-  if (launch.meeting != LaunchEnv::Meeting::Launcher) {
-    throw UsageError("the ranks are started by `lockstep bench`, which this process is not");
-  }
-  log::set_rank(launch.rank);
-  at::set_num_threads(1);  // ranks share the cores; for us and for the peer
-  const Store store = Store::connect({.endpoint = launch.store.text(),
-                                      .job_id = launch.job_id,
-                                      .secret = launch.secret,
-                                      .timeout = kPatience});
-  const std::string address = join_network(plan, launch);
-  Group group = make_group(store, {.name = "bench",
-                                   .rank = launch.rank,
-                                   .size = launch.size,
-                                   .timeout = kPatience,
-                                   .wire = parse_wire(plan.wire)});
+  const BenchRank rank = enter_bench();
+  const std::string address = join_network(plan, rank.launch);
+  Group group = make_group(rank.store, {.name = "bench",
+                                        .rank = rank.launch.rank,
+                                        .size = rank.launch.size,
+                                        .timeout = kBenchPatience,
+                                        .wire = parse_wire(plan.wire)});
   BenchPeer peer;
   if (plan.has_peer) {
-    peer = make_raw_gloo(store, {.prefix = "peer/",
-                                 .rank = launch.rank,
-                                 .size = launch.size,
-                                 .address = address,
-                                 .timeout = kPatience});
+    peer = make_raw_gloo(rank.store, {.prefix = "peer/",
+                                      .rank = rank.launch.rank,
+                                      .size = rank.launch.size,
+                                      .address = address,
+                                      .timeout = kBenchPatience});
   }
   measure(plan, group, peer);
   group.barrier();  // nobody takes the peer's connections down before all are done with them

@@ -96,8 +96,18 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{} {}", bytes, kUnits[unit]);
 }
 
-// As long as `fraction` of kBarWidth, to an eighth of a character.
-std::string bar(double fraction) {
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::string bench_bar(double fraction) {
   constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const double limited = std::clamp(fraction, 0.0, 1.0);
   const auto eighths = std::max<long>(1, std::lround(limited * kBarWidth * 8));
@@ -111,17 +121,6 @@ std::string bar(double fraction) {
     text += "·";
   }
   return text;
-}
-
-}  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 double BenchTimes::median_us() const {
@@ -204,7 +203,7 @@ std::string bench_row(const BenchPlan& plan, const BenchPlace& place, const Benc
   text += fmt::format(" {:>10.2f} {:>8.0f}% {:>7.0f} ns", bus_gb_per_s(plan, place, result),
                       100 * fraction, median(result.roundtrips_ns));
   if (plan.bars) {
-    text += "  " + bar(result.peer.empty() ? fraction : ratio(lockstep_us, peer_us));
+    text += "  " + bench_bar(result.peer.empty() ? fraction : ratio(lockstep_us, peer_us));
   }
   return text + "\n";
 }

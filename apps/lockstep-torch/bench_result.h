@@ -42,6 +42,7 @@ struct BenchPlace {
 };
 
 double median(std::vector<double> values);  // of nothing: 0
+std::string bench_bar(double fraction);     // of 20 characters, to an eighth of one
 
 std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
                        const std::vector<BenchResult>& results);

@@ -21,20 +21,19 @@ namespace lockstep::app {
 
 namespace {
 
-using Names = std::vector<std::string>;
-
 constexpr int kMaxRanks = 64;  // their sums of small numbers are exact in every type
 constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
-const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter"};
+const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter", "ddp"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "none"};
 
 constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
-    "ranks: allreduce, broadcast, allgather or reducescatter.";
+    "ranks: allreduce, broadcast, allgather or reducescatter. A whole training step: lockstep "
+    "bench ddp --help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -46,20 +45,6 @@ constexpr const char* kExamples =
     "tensors; of limit: against one pass over each rank's own memory. How it is measured:\n"
     "docs/concepts/bench.md. Exit code: 0; 1 for a wrong result or a lost rank; 2 for a mistake\n"
     "on this line.\n";
-
-std::string joined(const Names& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
-  }
-  return text;
-}
-
-void check_one_of(const std::string& flag, const std::string& value, const Names& names) {
-  if (std::find(names.begin(), names.end(), value) == names.end()) {
-    throw UsageError("{} {} is not known; it is {}", flag, value, joined(names));
-  }
-}
 
 int64_t parse_size(const std::string& text) {
   std::string digits = text;
@@ -237,6 +222,9 @@ std::string plan_of(const Request& request, const nlohmann::json& network) {
 }  // namespace
 
 int bench(const Arguments& arguments) {
+  if (!arguments.empty() && arguments[0] == "ddp") {
+    return bench_ddp({arguments.begin() + 1, arguments.end()});
+  }
   const auto request = parse_request(arguments);
   if (!request) {
     return 0;

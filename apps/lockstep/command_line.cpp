@@ -82,4 +82,18 @@ int64_t whole_number(const std::string& flag, const std::string& text, int64_t m
   return *number;
 }
 
+std::string joined(const Names& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
+  }
+  return text;
+}
+
+void check_one_of(const std::string& flag, const std::string& value, const Names& names) {
+  if (std::find(names.begin(), names.end(), value) == names.end()) {
+    throw UsageError("{} {} is not known; it is {}", flag, value, joined(names));
+  }
+}
+
 }  // namespace lockstep::app

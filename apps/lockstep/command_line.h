@@ -11,6 +11,8 @@
 
 namespace lockstep::app {
 
+using Names = std::vector<std::string>;
+
 struct SplitArguments {
   std::vector<std::string> flags;  // ours, with dashes: --nproc_per_node is --nproc-per-node
   std::vector<std::string>
@@ -27,5 +29,11 @@ bool parse_flags(CLI::App& app, std::vector<std::string> flags);
 
 // The value of a flag as a whole number in [min, max]; throws UsageError.
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max);
+
+// "a, b or c".
+std::string joined(const Names& names);
+
+// Throws UsageError, with the names, if `value` is none of them.
+void check_one_of(const std::string& flag, const std::string& value, const Names& names);
 
 }  // namespace lockstep::app

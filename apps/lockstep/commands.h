@@ -14,6 +14,7 @@ int run(const Arguments& arguments);
 int train(const Arguments& arguments);
 int explain(const Arguments& arguments);
 int bench(const Arguments& arguments);
+int bench_ddp(const Arguments& arguments);  // what stands after `bench ddp`
 int doctor(const Arguments& arguments);
 int version();
 

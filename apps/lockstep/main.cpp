@@ -25,7 +25,7 @@ constexpr Command kCommands[] = {
      lockstep::app::run},
     {"train", "train from a recipe", lockstep::app::train},
     {"explain", "the ideas, step by step, on live ranks", lockstep::app::explain},
-    {"bench", "measure collectives, beside libtorch's Gloo", lockstep::app::bench},
+    {"bench", "measure collectives and training steps, beside libtorch's", lockstep::app::bench},
     {"doctor", "check this machine; say what is wrong and how to mend it", lockstep::app::doctor},
 };
 

@@ -10,10 +10,11 @@ import check_readme  # noqa: E402
 # Stands in for the built program; its help has the form that CLI11 prints.
 LOCKSTEP = """#!/bin/sh
 case $1 in
-  --help) printf 'Usage: lockstep SUB\\n\\nSubcommands:\\n  run      start\\n  train    train\\n' ;;
+  --help) printf 'Usage: lockstep SUB\\n\\nSubcommands:\\n  run      start\\n  train    train\\n  bench    time\\n' ;;
   run) printf -- '  --nproc-per-node,--nproc_per_node TEXT  ranks\\n  --isolate   own network\\n'
     printf -- '  --mode a|b\\n      which\\nExamples:\\n  lockstep run ./program --dance\\n' ;;
   train) printf -- '  --set KEY=VALUE ...         override\\n' ;;
+  bench) test "$2" = ddp && printf -- '  --model NAME   which\\n' || printf -- '  --bytes LIST   sizes\\n' ;;
   *) exit 2 ;;
 esac
 """
@@ -41,6 +42,11 @@ class CheckReadme(unittest.TestCase):
 
     def assert_none(self, readme, files=None):
         self.assertEqual(self.check(readme, files), [])
+
+    def test_flags_of_a_command_below_a_sub_command_are_its_own(self):
+        self.assert_one("`lockstep bench ddp --bytes 4K`", "README.md:1:", "--bytes")
+        self.assert_one("`lockstep bench allreduce --model a`", "README.md:1:", "--model")
+        self.assert_none("`lockstep bench ddp --model a` `lockstep bench allreduce --bytes 4K`\n")
 
     def test_links(self):
         self.assert_one("\n[a](docs/none.md)", "README.md:2:", "docs/none.md")
