@@ -27,7 +27,10 @@ class LockstepVariant : public DdpVariant {
   LockstepVariant(const std::shared_ptr<BenchModel>& model, Group group)
       : DdpVariant(model), ddp_(model, std::move(group)) {}
 
-  BenchShares shares() const override { return {}; }
+  BenchShares shares() const override {
+    const StepTimes times = ddp_.last_step();
+    return {.copy_in = times.copy_in, .reduce = times.reduce, .wait = times.wait};
+  }
 
  private:
   at::Tensor forward(const at::Tensor& input) override { return ddp_(input); }
@@ -110,7 +113,10 @@ void DdpVariant::step(const BenchBatch& batch) {
 }
 
 void DdpVariant::drop_gradients() {
-  optimizer_.zero_grad(/*set_to_none=*/true);
+  // Not Optimizer::zero_grad(): it detaches gradients first, which c10d's views refuse.
+  for (at::Tensor& parameter : model_->parameters()) {
+    parameter.mutable_grad().reset();
+  }
 }
 
 std::unique_ptr<DdpVariant> make_bare_variant(std::shared_ptr<BenchModel> model) {
