@@ -11,9 +11,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
+#include <malloc.h>
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
 #include "bench_ddp_variant.h"
@@ -37,13 +39,16 @@ double ms(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-// Memory of this process, with its part of what it shares with others.
+// Memory of this process that no file backs, with its part of what it shares with others.
 double memory_bytes() {
+  ::malloc_trim(0);  // what is free is the allocator's habit, not anybody's need
   const std::string text = read_file("/proc/self/smaps_rollup");
-  const std::string name = "\nPss:";
-  const size_t line = text.find(name);
-  return line == std::string::npos ? 0
-                                   : 1024 * std::strtod(text.c_str() + line + name.size(), nullptr);
+  double kib = 0;
+  for (const std::string name : {"\nPss_Anon:", "\nPss_Shmem:"}) {
+    const size_t line = text.find(name);
+    kib += line == std::string::npos ? 0 : std::strtod(text.c_str() + line + name.size(), nullptr);
+  }
+  return kib * 1024;
 }
 
 double norm_of(const at::Tensor& tensor) {
@@ -238,6 +243,7 @@ class DdpMeasurement {
     const auto ours = variants_[kLockstep].variant->model()->named_parameters();
     const auto theirs = variants_[kPeer].variant->model()->parameters();
     const auto first = first_->parameters();
+    double largest = 0;
     for (size_t i = 0; i < theirs.size(); ++i) {
       const at::Tensor mine = ours[i].value().detach();
       const double drift = norm_of(mine - theirs[i].detach());
@@ -249,7 +255,9 @@ class DdpMeasurement {
             "{:.3g} that it moved (norms; the limit is {:.3g})",
             ours[i].key(), drift, way, limit);
       }
+      largest = std::max(largest, drift / limit);
     }
+    log::debug("bench", "lockstep and c10d drifted apart by {:.2g} of the limit", largest);
   }
 
   static constexpr size_t kLockstep = 1;  // in variants_

@@ -16,7 +16,7 @@ inline constexpr auto kBenchPatience = std::chrono::minutes(2);
 
 struct BenchRank {
   LaunchEnv launch;
-  Store store;  // of the launcher
+  Store store;  // in which the ranks find each other
 };
 
 // Call it first. One thread computes in each rank from here on, for us and for the peer. Throws
