@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -98,6 +99,9 @@ void Reducer::Impl::begin_backward() {
       self->finish_backward();
     }
   });
+  if (memory_->arena() && no_sync_depth_ == 0) {
+    serving_.emplace(memory_->arena());
+  }
   if (num_local_shards_ > 1 && next_shard_ == 0) {
     for (const TrainedParameter& parameter : tensors_.trained) {  // a step starts from zero
       at::Tensor tensor = parameter.tensor;
@@ -138,7 +142,7 @@ void Reducer::Impl::rebuild_if_due() {
 
 void Reducer::Impl::expect_gradients() {
   for (const GradBucket& bucket : memory_->buckets()) {
-    backward_.num_missing.push_back(bucket.gradients.size());
+    backward_.num_missing.push_back(bucket.parameters.size());
   }
   if (is_first_ || !options_.static_graph || backward_.is_shadow) {
     return;
@@ -170,14 +174,14 @@ void Reducer::Impl::add_part(size_t parameter) {
         tensors_.trained[parameter].name);
   }
   if (backward_.is_shadow) {
-    memory_->view(parameter).zero_();
+    memory_->put_zeros(parameter);
   } else if (shard_sum_) {
     shard_sum_->add(parameter, memory_->view(parameter), next_shard_, gradient);
     gradient.reset();
   } else if (gradient.defined()) {
     memory_->take_in(parameter);
   } else {
-    memory_->view(parameter).zero_();
+    memory_->put_zeros(parameter);
   }
   if (optimizer_ != nullptr) {
     gradient.reset();  // the optimizer is to see those of one bucket only
@@ -187,6 +191,9 @@ void Reducer::Impl::add_part(size_t parameter) {
 }
 
 void Reducer::Impl::send_full_buckets() {
+  if (!overlaps_ && !backward_.is_at_end) {
+    return;
+  }
   while (backward_.works.size() < backward_.num_missing.size() &&
          backward_.num_missing[backward_.works.size()] == 0) {
     send_next_bucket();
@@ -212,7 +219,11 @@ void Reducer::Impl::send_next_bucket() {
     work = options_.comm_hook->start(bucket, group_);
   } else {
     const ReduceOp op = divides_ourselves() ? ReduceOp::Sum : ReduceOp::Average;
-    work = group_.all_reduce_async(bucket.buffer, {.op = op});
+    if (overlaps_) {
+      work = group_.all_reduce_async(bucket.buffer, {.op = op});
+    } else {
+      group_.all_reduce(bucket.buffer, {.op = op});
+    }
   }
   work.on_done([clock = backward_.clock, index](std::exception_ptr) { clock->ended(index); });
   backward_.works.push_back(std::move(work));
@@ -271,6 +282,7 @@ void Reducer::Impl::step_parameters_of(size_t bucket, const std::vector<bool>& i
 
 void Reducer::Impl::finish_backward() {
   const std::lock_guard lock(mutex_);
+  serving_.reset();
   if (!backward_.is_running) {
     return;
   }
@@ -312,6 +324,8 @@ void Reducer::Impl::complete(Backward backward) {
     }
     add_part(i);
   }
+  const Clock::time_point waited_from = Clock::now();
+  backward_.is_at_end = true;
   send_full_buckets();
   const Verdict verdict = make_verdict(backward_);
   backward = std::move(backward_);
@@ -320,7 +334,6 @@ void Reducer::Impl::complete(Backward backward) {
   next_shard_ = 0;
   has_forwarded_ = false;
 
-  const Clock::time_point waited_from = Clock::now();
   Work(verdict.work).wait();
   std::vector<bool> is_used;
   if (maps_used()) {
@@ -333,6 +346,7 @@ void Reducer::Impl::complete(Backward backward) {
   while (backward.num_finished < backward.works.size()) {
     finish_bucket(backward, backward.num_finished++, is_used);
   }
+  const auto forget = c10::make_scope_exit([this] { memory_->let_go(); });
   record_times(backward, waited_from);
   judge(verdict);
   for (const auto& [i, values] : untouched) {

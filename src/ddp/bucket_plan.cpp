@@ -27,6 +27,10 @@ std::vector<std::vector<size_t>> plan_buckets(const std::vector<GradientSize>& s
   };
   for (size_t place = 0; place < order.size(); ++place) {
     const GradientSize& gradient = sizes[order[place]];
+    if (gradient.bytes >= limits.alone_bytes) {
+      closed.push_back({.gradients = {order[place]}, .bytes = gradient.bytes, .last_place = place});
+      continue;
+    }
     const int64_t limit =
         is_first ? std::min(limits.first_bucket_bytes, limits.bucket_bytes) : limits.bucket_bytes;
     OpenBucket& bucket = open[gradient.type];

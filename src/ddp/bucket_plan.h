@@ -18,6 +18,7 @@ struct GradientSize {
 struct BucketLimits {
   int64_t bucket_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;
+  int64_t alone_bytes = INT64_MAX;  // gradients of at least so many have a bucket of their own
 };
 
 // `order` lists gradients (indices into `sizes`) as they become ready. Cuts them into buckets of

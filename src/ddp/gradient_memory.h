@@ -1,7 +1,9 @@
 #pragma once
 
-// Where gradients live: one piece of the group's memory, cut into buckets, cut into gradients.
+// Where gradients live: in the group's memory. Small ones have a fixed place each, in a bucket; a
+// large one is a bucket of its own, wherever autograd wrote it (see gradient_arena.h).
 
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -9,30 +11,47 @@
 #include <lockstep/comm/group.h>
 #include <lockstep/ddp/comm_hook.h>
 
+#include "ddp/gradient_arena.h"
 #include "ddp/parameters.h"
 
 namespace lockstep {
 
+// Gradients from here on are large: so much is worth an operation of its own.
+inline constexpr int64_t kLargeGradientBytes = 1 << 20;
+
+struct GradientMemoryOptions {
+  bool allows_large = true;  // false: every gradient has a fixed place
+};
+
 class GradientMemory {
  public:
   // Collective: room for the gradients of all parameters (those with sparse gradients apart).
-  GradientMemory(Group& group, const std::vector<TrainedParameter>& parameters);
+  GradientMemory(Group& group, const std::vector<TrainedParameter>& parameters,
+                 GradientMemoryOptions options);
+  ~GradientMemory();
+  GradientMemory(const GradientMemory&) = delete;
+  GradientMemory& operator=(const GradientMemory&) = delete;
 
-  // Cuts the memory into these buckets of parameters. Gradients that lie in it now keep their
-  // values and are views of their new place afterwards.
+  // Cuts the memory into these buckets of parameters; large ones are alone. Gradients that lie in a
+  // bucket now keep their values and are views of their new place afterwards.
   void lay_out(const std::vector<std::vector<size_t>>& plan);
 
   const std::vector<GradBucket>& buckets() const { return buckets_; }
   size_t bucket_of(size_t parameter) const { return places_[parameter].bucket; }
+  bool is_large(size_t parameter) const { return places_[parameter].is_large; }
+  const std::shared_ptr<GradientArena>& arena() const { return arena_; }
 
-  // The parameter's place, in the parameter's shape and strides.
+  // Where the parameter's part of the sum lies, in the parameter's shape and strides. Of a large
+  // one from take_in() or put_zeros() to let_go().
   const at::Tensor& view(size_t parameter) const { return places_[parameter].view; }
 
-  // True if the parameter's gradient is that view.
-  bool is_in_place(size_t parameter) const;
-
-  // Copies the parameter's gradient to its place, unless it is there, and makes it the view.
+  // This rank's part is the parameter's gradient: copied to its place unless it is there.
+  // Afterwards the gradient is the view.
   void take_in(size_t parameter);
+  // This rank's part is zero; the gradient stays what it is.
+  void put_zeros(size_t parameter);
+  // Forgets where large gradients lie, so that their memory is free when users drop them.
+  void let_go();
 
   // Collective over `group`.
   void rebind(Group& group) { group.rebind(memory_); }
@@ -40,11 +59,17 @@ class GradientMemory {
  private:
   struct Place {
     size_t bucket = 0;
+    bool is_large = false;
     at::Tensor view;
   };
 
+  bool is_in_place(size_t parameter) const;
+  at::Tensor make_large(size_t parameter) const;
+  void set_large(size_t parameter, at::Tensor view);
+
   const std::vector<TrainedParameter>& parameters_;
-  at::Tensor memory_;  // bytes
+  at::Tensor memory_;  // bytes: all buckets, then the arena
+  std::shared_ptr<GradientArena> arena_;
   std::vector<GradBucket> buckets_;
   std::vector<Place> places_;  // by parameter; an undefined view for sparse ones
 };

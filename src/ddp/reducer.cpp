@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -87,11 +88,23 @@ bool Reducer::Impl::is_needed() const {
   return group_.size() > 1 || num_local_shards_ > 1 || options_.comm_hook || optimizer_;
 }
 
+void Reducer::Impl::choose_overlap() {
+  const auto num_cores = static_cast<int>(std::thread::hardware_concurrency());  // that we may use
+  const bool has_spare_core = group_.backend_name() != "shm" || group_.size() < num_cores;
+  overlaps_ =
+      options_.overlap == Overlap::Always || (options_.overlap == Overlap::Auto && has_spare_core);
+  log::debug("ddp", "buckets are reduced {}: {} ranks, {} cores",
+             overlaps_ ? "while backward computes" : "at the end of backward", group_.size(),
+             num_cores);
+}
+
 void Reducer::Impl::start() {
   if (memory_ || !is_needed()) {
     return;
   }
-  memory_.emplace(group_, tensors_.trained);
+  choose_overlap();
+  memory_.emplace(group_, tensors_.trained,
+                  GradientMemoryOptions{.allows_large = num_local_shards_ == 1});
   arrival_order_.resize(tensors_.trained.size());
   std::iota(arrival_order_.rbegin(), arrival_order_.rend(), size_t{0});  // last layer first
   was_used_.assign(tensors_.trained.size(), false);
@@ -111,7 +124,8 @@ void Reducer::Impl::start() {
 
 BucketLimits Reducer::Impl::limits() const {
   return {.bucket_bytes = tuner_ ? tuner_->bucket_bytes() : options_.bucket_bytes,
-          .first_bucket_bytes = options_.first_bucket_bytes};
+          .first_bucket_bytes = options_.first_bucket_bytes,
+          .alone_bytes = num_local_shards_ == 1 ? kLargeGradientBytes : INT64_MAX};
 }
 
 void Reducer::Impl::lay_out_buckets() {
@@ -157,6 +171,7 @@ void Reducer::Impl::begin_forward() {
   has_ever_forwarded_ = true;
   if (backward_.is_running) {
     backward_ = {};  // it ended by an exception
+    serving_.reset();
   }
   if (no_sync_depth_ > 0 || has_forwarded_) {
     return;
@@ -285,6 +300,7 @@ void Reducer::Impl::rebind(Group group) {
     start();
     return;
   }
+  choose_overlap();
   memory_->rebind(group_);
   buffers_.rebind(group_);
   // Some ranks may have ended the step in which another one was lost.
@@ -302,7 +318,11 @@ std::vector<int64_t> Reducer::Impl::bucket_sizes_bytes() const {
   std::vector<int64_t> sizes;
   if (memory_) {
     for (const GradBucket& bucket : memory_->buckets()) {
-      sizes.push_back(static_cast<int64_t>(bucket.buffer.nbytes()));
+      int64_t bytes = 0;
+      for (const at::Tensor& parameter : bucket.parameters) {
+        bytes += static_cast<int64_t>(parameter.nbytes());
+      }
+      sizes.push_back(bytes);
     }
   }
   return sizes;

@@ -67,6 +67,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   struct Backward {
     bool is_running = false;
     bool syncs = false;
+    bool is_at_end = false;           // no more gradients will come
     bool is_shadow = false;           // of a rank that has run out of batches
     std::vector<int> num_fired;       // by parameter
     std::vector<bool> is_ready;       // its part is in the bucket
@@ -88,6 +89,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void lay_out_buckets();
   void check_optimizer(const torch::optim::Optimizer& optimizer) const;
   bool is_needed() const;
+  void choose_overlap();
   BucketLimits limits() const;
 
   // backward.cpp
@@ -132,6 +134,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   int num_local_shards_ = 1;
   std::optional<GradientMemory> memory_;  // none: nothing to do
   BufferSync buffers_;
+  bool overlaps_ = true;
   std::optional<ShardSum> shard_sum_;
   std::optional<BucketTuner> tuner_;
   torch::optim::Optimizer* optimizer_ = nullptr;
@@ -140,7 +143,8 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   mutable std::mutex mutex_;  // guards what follows
   Backward backward_;
-  int64_t step_ = 0;  // synchronised backwards so far
+  std::optional<GradientArena::Scope> serving_;  // of the thread that runs backward
+  int64_t step_ = 0;                             // synchronised backwards so far
   int next_shard_ = 0;
   bool has_forwarded_ = false;       // in this step
   bool has_ever_forwarded_ = false;  // through the wrapper

@@ -25,10 +25,11 @@ TEST(Ddp, GradientsThatAreNotZeroedAccumulateOnAllRanksAlike) {
 }
 
 // Four micro-batches, three of them without synchronisation, against one backward of all.
-void accumulate(Group& group, DdpOptions options, bool whole_inside, bool set_to_none) {
+void accumulate(Group& group, DdpOptions options, bool whole_inside, bool set_to_none,
+                int64_t width = kSmallWidth) {
   constexpr int kMicroBatches = 4;
-  Net net = make_net();
-  Net reference = make_net();
+  Net net = make_net(1, width);
+  Net reference = make_net(1, width);
   DistributedDataParallel ddp(net, group, std::move(options));
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
@@ -70,6 +71,7 @@ TEST(Ddp, NoSyncAccumulatesFromTheFirstStepOn) {
         accumulate(group, {.bucket_bytes = 300}, whole_inside, false);
         accumulate(group, {.bucket_bytes = 300, .static_graph = true}, whole_inside, true);
         accumulate(group, {.find_unused_parameters = true}, whole_inside, true);
+        accumulate(group, {}, whole_inside, true, kLargeWidth);
       }
     });
   }

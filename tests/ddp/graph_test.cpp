@@ -55,6 +55,41 @@ TEST(Unused, OneThatNoRankReachesKeepsItsGradientAsItWas) {
   });
 }
 
+TEST(Unused, LargeParametersToo) {
+  run_ranks(2, [](Group& group) {
+    torch::manual_seed(1);
+    auto a = torch::nn::Linear(600, 600);
+    auto b = torch::nn::Linear(600, 600);
+    struct Either : torch::nn::Module {
+      Either(torch::nn::Linear a, torch::nn::Linear b)
+          : first(register_module("first", std::move(a))),
+            second(register_module("second", std::move(b))) {}
+      torch::Tensor forward(const torch::Tensor& x, bool use_second) {
+        return use_second ? second(x) : first(x);
+      }
+      torch::nn::Linear first, second;
+    };
+    DistributedDataParallel ddp(std::make_shared<Either>(a, b), group,
+                                {.find_unused_parameters = true});
+    const torch::Tensor x = torch::ones({1, 600});
+    for (int step = 0; step < 4; ++step) {
+      a->zero_grad();
+      b->zero_grad();
+      ddp(x, group.rank() == 1).sum().backward();  // each rank its own layer
+      EXPECT_TRUE(a->weight.grad().equal(torch::full({600, 600}, 0.5f)));
+      EXPECT_TRUE(b->weight.grad().equal(torch::full({600, 600}, 0.5f)));
+      a->zero_grad();
+      b->zero_grad();
+      ddp(x, true).sum().backward();
+      EXPECT_FALSE(a->weight.grad().defined());
+      EXPECT_TRUE(b->weight.grad().equal(torch::ones({600, 600})));
+    }
+    const torch::Tensor before = b->weight.grad().clone();
+    ddp(x, false).sum().backward();
+    EXPECT_TRUE(b->weight.grad().equal(before));
+  });
+}
+
 TEST(Unused, UsedUnderNoSyncCountsInTheNextSynchronisedStep) {
   run_ranks(2, [](Group& group) {
     Net net = make_net();
@@ -349,10 +384,12 @@ TEST(Join, RanksThatRunOutTakePartWithZerosAndEndWithTheLastModel) {
       run_ranks(world,
                 [](Group& group) {
                   const bool initial = rank_argument() == "initial";
-                  Net net = make_net();
-                  Net reference = make_net();
+                  const int64_t width = group.size() == 3 ? kLargeWidth : kSmallWidth;
+                  Net net = make_net(1, width);
+                  Net reference = make_net(1, width);
                   DistributedDataParallel ddp(net, group, {.bucket_bytes = 300});
-                  torch::optim::SGD optimizer(net->parameters(), 0.1);
+                  const double rate = 1.6 / static_cast<double>(width);
+                  torch::optim::SGD optimizer(net->parameters(), rate);
                   auto join = ddp.join({.divide_by_initial_size = initial});
                   for (int step = 0; step < batches_of(group.rank()); ++step) {
                     optimizer.zero_grad();
@@ -360,7 +397,7 @@ TEST(Join, RanksThatRunOutTakePartWithZerosAndEndWithTheLastModel) {
                     optimizer.step();
                   }
                   join.wait();
-                  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
+                  torch::optim::SGD reference_optimizer(reference->parameters(), rate);
                   for (int step = 0; step < batches_of(group.size() - 1); ++step) {
                     reference_optimizer.zero_grad();
                     torch::Tensor sum = torch::zeros({}, torch::kDouble);

@@ -65,9 +65,10 @@ TEST(Ddp, ShardsThatDoNotFitAreRefused) {
 // ---- the optimizer in backward ----
 
 template <typename Optimizer, typename Options>
-void step_in_backward_beside_step(Group& group, const Options& options, DdpOptions ddp_options) {
-  Net net = make_net();
-  Net ordinary = make_net();
+void step_in_backward_beside_step(Group& group, const Options& options, DdpOptions ddp_options,
+                                  int64_t width = kSmallWidth) {
+  Net net = make_net(1, width);
+  Net ordinary = make_net(1, width);
   DistributedDataParallel ddp(net, group, ddp_options);
   DistributedDataParallel ordinary_ddp(ordinary, group, ddp_options);
   Optimizer optimizer(net->parameters(), options);
@@ -103,6 +104,10 @@ TEST(Ddp, TheOptimizerInBackwardGivesTheSameBits) {
       step_in_backward_beside_step<torch::optim::Adam>(
           group, torch::optim::AdamOptions(0.01),
           {.bucket_bytes = 300, .find_unused_parameters = true});
+      for (const Overlap overlap : {Overlap::Always, Overlap::Never}) {
+        step_in_backward_beside_step<torch::optim::SGD>(group, torch::optim::SGDOptions(0.1),
+                                                        {.overlap = overlap}, kLargeWidth);
+      }
     });
   }
 }
@@ -163,13 +168,15 @@ TEST(Ddp, GoesOnInANewGroupWithTheSameGradientMemory) {
 
 TEST(Ddp, AutoFindsABucketSize) {
   run_ranks(2, [](Group& group) {
-    auto net = torch::nn::Sequential(torch::nn::Linear(700, 700), torch::nn::Linear(700, 700),
-                                     torch::nn::Linear(700, 700));
+    torch::nn::Sequential net;
+    for (int layer = 0; layer < 6; ++layer) {
+      net->push_back(torch::nn::Linear(300, 300));
+    }
     DistributedDataParallel ddp(net, group, {.bucket_bytes = kAutoBucketBytes});
     std::set<std::vector<int64_t>> layouts;
     for (int step = 0; step < 16; ++step) {
       net->zero_grad();
-      ddp(torch::ones({1, 700})).sum().backward();
+      ddp(torch::ones({1, 300})).sum().backward();
       layouts.insert(ddp.bucket_sizes_bytes());
     }
     EXPECT_GE(layouts.size(), 2u);
@@ -177,7 +184,7 @@ TEST(Ddp, AutoFindsABucketSize) {
     EXPECT_TRUE(same_on_all_ranks(group, torch::tensor(found)));
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
-      ddp(torch::ones({1, 700})).sum().backward();
+      ddp(torch::ones({1, 300})).sum().backward();
       EXPECT_EQ(ddp.bucket_sizes_bytes(), found);  // it has made up its mind
     }
   });

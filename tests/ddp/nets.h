@@ -16,9 +16,9 @@ constexpr int64_t kRowsPerRank = 3;
 // Three layers, of which the last is used only if asked for, and a buffer. In double, so that sums
 // over ranks can be compared with those over a batch.
 struct NetImpl : torch::nn::Module {
-  NetImpl() {
-    first = register_module("first", torch::nn::Linear(4, 16));
-    second = register_module("second", torch::nn::Linear(16, 2));
+  explicit NetImpl(int64_t width) {
+    first = register_module("first", torch::nn::Linear(4, width));
+    second = register_module("second", torch::nn::Linear(width, 2));
     spare = register_module("spare", torch::nn::Linear(4, 2));
     scale = register_buffer("scale", torch::ones({1}));
     to(torch::kDouble);
@@ -34,9 +34,12 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-inline Net make_net(uint64_t seed = 1) {
+constexpr int64_t kSmallWidth = 16;
+constexpr int64_t kLargeWidth = 70'000;  // gradients that are buckets of their own
+
+inline Net make_net(uint64_t seed = 1, int64_t width = kSmallWidth) {
   torch::manual_seed(seed);
-  return Net();
+  return Net(width);
 }
 
 inline torch::Tensor whole_batch(int num_parts, int step = 0) {

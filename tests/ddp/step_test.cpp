@@ -1,6 +1,8 @@
 // A step against the same model on one process with the whole batch: buckets, layouts, every kind
 // of parameter, times, clipping, verification.
 
+#include <set>
+
 #include <gmock/gmock.h>
 
 #include <lockstep/base/error.h>
@@ -38,9 +40,10 @@ TEST(Ddp, WithoutInitSyncRanksKeepTheirOwn) {
 
 // Trains a net under the wrapper and another on the whole batch; `options` may differ, the result
 // may not.
-void train_beside_reference(Group& group, DdpOptions options, bool set_to_none = true) {
-  Net net = make_net();
-  Net reference = make_net();
+void train_beside_reference(Group& group, DdpOptions options, bool set_to_none = true,
+                            int64_t width = kSmallWidth) {
+  Net net = make_net(1, width);
+  Net reference = make_net(1, width);
   DistributedDataParallel ddp(net, group, std::move(options));
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   torch::optim::SGD reference_optimizer(reference->parameters(),
@@ -73,15 +76,54 @@ TEST(Ddp, TrainsAsOneProcessWithTheWholeBatchWhateverTheBuckets) {
 
 TEST(Ddp, TrainsOnEveryBackend) {
   for (const auto& setting : testing_support::kEveryBackend) {
-    run_ranks(4, [](Group& group) { train_beside_reference(group, {.bucket_bytes = 300}); },
+    run_ranks(4,
+              [](Group& group) {
+                train_beside_reference(group, {.bucket_bytes = 300});
+                train_beside_reference(group, {}, true, kLargeWidth);
+              },
               {.nodes = setting.nodes, .backend = setting.backend});
   }
 }
 
 TEST(Ddp, BothKindsOfZeroGradWork) {
   run_ranks(2, [](Group& group) {
-    train_beside_reference(group, {.bucket_bytes = 300}, true);
-    train_beside_reference(group, {.bucket_bytes = 300}, false);
+    for (const bool set_to_none : {true, false}) {
+      train_beside_reference(group, {.bucket_bytes = 300}, set_to_none);
+      train_beside_reference(group, {}, set_to_none, kLargeWidth);
+    }
+  });
+}
+
+TEST(Ddp, OverlapOrNotGivesTheSame) {
+  run_ranks(2, [](Group& group) {
+    for (const Overlap overlap : {Overlap::Always, Overlap::Never}) {
+      train_beside_reference(group, {.bucket_bytes = 300, .overlap = overlap});
+      train_beside_reference(group, {.overlap = overlap}, true, kLargeWidth);
+    }
+  });
+}
+
+TEST(Ddp, LargeGradientsAreReducedWhereAutogradWroteThem) {
+  run_ranks(2, [](Group& group) {
+    Net net = make_net(1, kLargeWidth);
+    DistributedDataParallel ddp(net, group);
+    EXPECT_THAT(ddp.bucket_sizes_bytes(),
+                ::testing::IsSupersetOf({kLargeWidth * 4 * 8, kLargeWidth * 2 * 8}));
+    std::set<const void*> seen;
+    for (int step = 0; step < 6; ++step) {
+      net->zero_grad();
+      loss_of(ddp(rows_of(whole_batch(2, step), group.rank()))).backward();
+      EXPECT_TRUE(same_on_all_ranks(group, net->first->weight.grad()));
+      seen.insert(net->first->weight.grad().const_data_ptr());
+    }
+    EXPECT_LE(seen.size(), 2u);  // a cell of that size, and the one to spare: used again and again
+    // A gradient that a user keeps stays what it was.
+    const torch::Tensor kept = net->first->weight.grad();
+    const torch::Tensor values = kept.clone();
+    net->zero_grad();
+    loss_of(ddp(rows_of(whole_batch(2, 7), group.rank()))).backward();
+    EXPECT_TRUE(kept.equal(values));
+    EXPECT_NE(net->first->weight.grad().const_data_ptr(), kept.const_data_ptr());
   });
 }
 

@@ -9,11 +9,12 @@
 //   returns optimizer.step();                                      // the same update on every rank
 //
 // Construction compares the model across ranks (the first difference is named) and gives every rank
-// rank 0's parameters and buffers. Gradients are then views of buckets in the group's own memory:
-// copied once on their way in, never on their way out. As soon as all gradients of a bucket are
-// there, and the buckets before it are under way, its reduction starts while backward still works
-// on earlier layers. After the first step the buckets are laid out anew in the order in which rank
-// 0 got its gradients. In a group of one the wrapper does nothing.
+// rank 0's parameters and buffers. Gradients then live in the group's own memory: small ones are
+// copied once, into the bucket in which they travel together; large ones are reduced where autograd
+// wrote them. Where a host has cores to spare a bucket is reduced as soon as it is full and those
+// before it are under way, while backward still works on earlier layers. After the first step the
+// buckets are laid out anew in the order in which rank 0 got its gradients. In a group of one the
+// wrapper does nothing.
 //
 // Every backward through the wrapped model outside no_sync() is synchronised, and all ranks must
 // make it. What a rank does differently is an error on every rank, never a hang: a parameter

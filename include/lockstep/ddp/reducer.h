@@ -23,11 +23,18 @@ namespace lockstep {
 
 inline constexpr int64_t kAutoBucketBytes = 0;
 
+// Are buckets reduced while backward still computes? Auto: unless the ranks of one host have no
+// core to spare for it; there it would only take turns with the computation, and cost the
+// switching.
+enum class Overlap { Auto, Always, Never };
+
 struct DdpOptions {
-  // Gradients that are reduced together. kAutoBucketBytes: several sizes are tried in the first
-  // steps, and the fastest is kept and logged.
+  // Gradients that are reduced together; those of 1 MiB and more are reduced by themselves, where
+  // autograd wrote them. kAutoBucketBytes: several sizes are tried in the first steps, and the
+  // fastest is kept and logged.
   int64_t bucket_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;  // small, so that the first reduction starts early
+  Overlap overlap = Overlap::Auto;
   // Backward need not reach every parameter on every rank. One that only some ranks reached gets
   // the average with zeros for the others; one that no rank reached keeps its gradient as it was.
   // Without this a parameter without a gradient is an error, since it is mostly a mistake.
