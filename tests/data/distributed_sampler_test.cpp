@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <fstream>
 #include <vector>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
@@ -17,6 +21,60 @@ using testing::ThrowsMessage;
 std::vector<int64_t> read_by(SamplerOptions options, int rank, int64_t epoch = 0) {
   options.rank = rank;
   return DistributedSampler(options).indices(epoch);
+}
+
+std::vector<int64_t> from(const std::vector<int64_t>& all, size_t first) {
+  return {all.begin() + static_cast<std::ptrdiff_t>(first), all.end()};
+}
+
+// ---- against Python's, as golden/make_distributed_sampler.py wrote it
+
+uint64_t hash_of(const std::vector<int64_t>& indices) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const int64_t index : indices) {
+    hash = (hash ^ static_cast<uint64_t>(index)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+void expect_as_in(const nlohmann::json& golden) {
+  const SamplerOptions options{.num_samples = golden.at("num_samples"),
+                               .num_ranks = golden.at("num_ranks"),
+                               .rank = golden.at("rank"),
+                               .shuffle = golden.at("shuffle"),
+                               .drop_last = golden.at("drop_last"),
+                               .seed = golden.at("seed")};
+  const int64_t epoch = golden.at("epoch");
+  const size_t size = golden.at("size");
+  if (size == 0) {
+    EXPECT_THROW(DistributedSampler sampler(options), UsageError);  // the one difference
+    return;
+  }
+  const DistributedSampler sampler(options);
+  const std::vector<int64_t> indices = sampler.indices(epoch);
+  ASSERT_EQ(indices.size(), size);
+  ASSERT_EQ(static_cast<size_t>(sampler.size()), size);
+  if (golden.contains("indices")) {
+    EXPECT_EQ(indices, golden.at("indices").get<std::vector<int64_t>>());
+    return;
+  }
+  const auto head = golden.at("head").get<std::vector<int64_t>>();
+  const auto tail = golden.at("tail").get<std::vector<int64_t>>();
+  EXPECT_TRUE(std::equal(head.begin(), head.end(), indices.begin()));
+  EXPECT_EQ(from(indices, size - tail.size()), tail);
+  EXPECT_EQ(hash_of(indices), golden.at("hash").get<uint64_t>());
+}
+
+TEST(DistributedSampler, DealsWhatPythonDeals) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/data/golden/distributed_sampler.json");
+  const auto goldens = nlohmann::json::parse(file);
+  int num_dealt = 0;
+  for (const auto& golden : goldens) {
+    SCOPED_TRACE(golden.dump());
+    expect_as_in(golden);
+    num_dealt += golden.at("size") != 0 ? 1 : 0;
+  }
+  EXPECT_GE(num_dealt, 200);
 }
 
 TEST(DistributedSampler, ShufflesAsPythonDoes) {
@@ -87,6 +145,48 @@ TEST(DistributedSampler, WithoutShuffleEveryEpochHasTheOrderOfTheDataset) {
   EXPECT_THAT(read_by(options, 1, 9), ElementsAre(1, 3, 0));
 }
 
+TEST(DistributedSampler, GoesOnAtAnySample) {
+  for (const bool shuffle : {false, true}) {
+    for (const int64_t samples : {1, 2, 7, 130}) {
+      for (const int ranks : {1, 3, 4}) {
+        const DistributedSampler sampler(
+            {.num_samples = samples, .num_ranks = ranks, .rank = ranks - 1, .shuffle = shuffle});
+        const std::vector<int64_t> all = sampler.indices(2);
+        for (int64_t first = 0; first <= sampler.size(); ++first) {
+          EXPECT_EQ(sampler.indices(2, first), from(all, static_cast<size_t>(first)))
+              << samples << " samples, " << ranks << " ranks, first " << first;
+        }
+      }
+    }
+  }
+}
+
+// The k-th samples of all shards, in the order of ranks and of the shards of each.
+std::vector<int64_t> read_by_shards(int num_shards, int num_ranks, size_t k) {
+  std::vector<int64_t> read;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int end = (rank + 1) * num_shards / num_ranks;
+    for (int shard = rank * num_shards / num_ranks; shard < end; ++shard) {
+      read.push_back(read_by({.num_samples = 50, .num_ranks = num_shards}, shard)[k]);
+    }
+  }
+  return read;
+}
+
+TEST(DistributedSampler, ShardsReadTheSameOnAnyNumberOfRanks) {
+  for (const size_t k : {0u, 3u, 6u}) {
+    for (const int ranks : {1, 2, 4}) {
+      EXPECT_EQ(read_by_shards(8, ranks, k), read_by_shards(8, 8, k)) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(DistributedSampler, LeavesTheGlobalGeneratorAlone) {
+  const at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+  read_by({.num_samples = 100}, 0);
+  EXPECT_TRUE(before.equal(at::detail::getDefaultCPUGenerator().get_state()));
+}
+
 TEST(DistributedSampler, RefusesOptionsOutOfRange) {
   const auto refuses = [](SamplerOptions options, const char* reason) {
     EXPECT_THAT([&] { DistributedSampler sampler(options); },
@@ -99,6 +199,12 @@ TEST(DistributedSampler, RefusesOptionsOutOfRange) {
   refuses({.num_samples = 3, .num_ranks = 4, .drop_last = true}, "leave nothing to read");
   EXPECT_THAT([] { read_by({.num_samples = 4}, 0, -1); },
               ThrowsMessage<UsageError>(HasSubstr("epoch is -1")));
+  EXPECT_THAT([] { read_by({.num_samples = 4, .seed = UINT64_MAX}, 0, 1); },
+              ThrowsMessage<UsageError>(HasSubstr("does not fit into 64 bits")));
+  const DistributedSampler sampler({.num_samples = 5, .num_ranks = 2});
+  EXPECT_THAT([&] { sampler.indices(0, 4); },
+              ThrowsMessage<UsageError>(HasSubstr("first is 4, it is not in [0, 3]")));
+  EXPECT_THAT([&] { sampler.indices(0, -1); }, ThrowsMessage<UsageError>(HasSubstr("first is -1")));
 }
 
 }  // namespace
