@@ -12,3 +12,4 @@
 #include <lockstep/data/batches.h>
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
+#include <lockstep/ddp/sync_batch_norm.h>
