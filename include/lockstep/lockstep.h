@@ -13,3 +13,4 @@
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
 #include <lockstep/ddp/sync_batch_norm.h>
+#include <lockstep/ddp/zero_redundancy_optimizer.h>
