@@ -15,3 +15,5 @@
 #include <lockstep/ddp/distributed_data_parallel.h>
 #include <lockstep/ddp/outputs.h>
 #include <lockstep/ddp/reducer.h>
+#include <lockstep/ddp/sync_batch_norm.h>
+#include <lockstep/ddp/zero_redundancy_optimizer.h>

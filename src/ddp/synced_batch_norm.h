@@ -1,0 +1,35 @@
+#pragma once
+
+// The operator behind SyncBatchNorm and behind converted BatchNorm modules.
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/comm/group.h>
+
+namespace lockstep {
+
+// Undefined tensors: not affine; no running statistics.
+struct BatchNormTensors {
+  at::Tensor weight;
+  at::Tensor bias;
+  at::Tensor running_mean;
+  at::Tensor running_var;
+};
+
+struct BatchNormNumbers {
+  double momentum = 0;  // share of this batch in the running statistics
+  double eps = 0;
+};
+
+// Collective: normalises `input` (N, C, ...) by the statistics of all ranks' inputs together,
+// updates the running ones, and can be differentiated once.
+at::Tensor synced_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
+                             BatchNormNumbers numbers, const Group& group);
+
+// Throws UsageError unless `input` is a CPU tensor (N, C, ...) with that many channels.
+void check_batch_norm_input(const at::Tensor& input, int64_t num_channels);
+
+// Throws UsageError for one value per channel, over all ranks.
+void check_values_per_channel(double num_values, const at::Tensor& input);
+
+}  // namespace lockstep
