@@ -12,4 +12,5 @@
 #include <lockstep/data/batches.h>
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/ddp/comm_hook.h>
+#include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
