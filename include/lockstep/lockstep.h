@@ -14,4 +14,5 @@
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
+#include <lockstep/ddp/local_sgd.h>
 #include <lockstep/ddp/power_sgd.h>
