@@ -12,8 +12,11 @@
 #include <lockstep/data/batches.h>
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/ddp/comm_hook.h>
+#include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
+#include <lockstep/ddp/local_sgd.h>
 #include <lockstep/ddp/outputs.h>
+#include <lockstep/ddp/power_sgd.h>
 #include <lockstep/ddp/reducer.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 #include <lockstep/ddp/zero_redundancy_optimizer.h>

@@ -1,5 +1,7 @@
 #include "comm/backend.h"
 
+#include <atomic>
+
 #include <ATen/ops/zeros.h>
 
 namespace lockstep {
@@ -15,5 +17,10 @@ at::Tensor Backend::allocate(int64_t bytes, const Call& /*call*/) {
 }
 
 void Backend::rebind(const at::Tensor& /*tensor*/, const Call& /*call*/) {}  // any memory will do
+
+uint64_t Backend::next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 }  // namespace lockstep

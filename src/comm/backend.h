@@ -55,10 +55,14 @@ class Backend {
   // For split(): what the new group inherits. Not asked of a group of one.
   virtual GroupOptions options() const { return {}; }
 
+  uint64_t id() const { return id_; }
   int64_t next_sequence() { return ++sequence_; }
   int64_t next_split() { return ++num_splits_; }
 
  private:
+  static uint64_t next_id();
+
+  const uint64_t id_ = next_id();
   int64_t sequence_ = 0;
   int64_t num_splits_ = 0;
 };

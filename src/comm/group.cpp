@@ -260,6 +260,9 @@ int Group::rank() const {
 int Group::size() const {
   return backend_->size();
 }
+uint64_t Group::id() const {
+  return backend_->id();
+}
 std::string Group::backend_name() const {
   return backend_->name();
 }

@@ -1,6 +1,7 @@
 // A group of one, and the checks that every group makes before anything is sent.
 
 #include <functional>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -41,6 +42,15 @@ TEST(SingleGroup, EveryOperationIsTheIdentity) {
   EXPECT_TRUE(work.done());
   work.wait();
   EXPECT_TRUE(work.wait_for(std::chrono::milliseconds(0)));
+}
+
+TEST(SingleGroup, CopiesShareTheIdAndNoOtherGroupHasIt) {
+  std::optional<Group> first = make_single_group();
+  const Group copy = *first;
+  const uint64_t id = first->id();
+  EXPECT_EQ(copy.id(), id);
+  first.reset();
+  EXPECT_NE(make_single_group().id(), id);
 }
 
 TEST(SingleGroup, HasNoStoreAndSaysSo) {

@@ -104,6 +104,7 @@ class Group {
 
   int rank() const;  // in [0, size())
   int size() const;
+  uint64_t id() const;  // no other group of this process has it, also after this one's end
   std::string backend_name() const;  // "single", "gloo", "shm", "hierarchical"
   std::chrono::milliseconds timeout() const;
 

@@ -1,0 +1,31 @@
+#include "ddp/hook_memory.h"
+
+#include <ATen/ops/full.h>
+
+namespace lockstep {
+
+at::Tensor HookMemory::piece(size_t bucket, int64_t numel, at::ScalarType type, Group& group) {
+  if (bucket >= pieces_.size()) {
+    pieces_.resize(bucket + 1);
+  }
+  Piece& piece = pieces_[bucket];
+  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(type));
+  if (piece.group != group.id() || piece.bytes.numel() != bytes) {
+    piece = {};  // before the new one: never two at a time
+    piece = {group.allocate(bytes), group.id()};
+  }
+  return piece.bytes.view(type);
+}
+
+bool HookSteps::enter(Group& group) {
+  if (group_ == group.id()) {
+    return false;
+  }
+  const at::Tensor count = at::full({1}, count_, at::kLong);
+  group.all_reduce(count, {.op = ReduceOp::Max});
+  count_ = count.item<int64_t>();
+  group_ = group.id();
+  return true;
+}
+
+}  // namespace lockstep
