@@ -49,7 +49,7 @@ void Reducer::Impl::shadow_step() {
   backward_.is_shadow = true;
   rebuild_if_due();
   expect_gradients();
-  complete(std::move(backward_));
+  complete();
 }
 
 void Reducer::Impl::wait_for_join() {

@@ -2,14 +2,15 @@
 
 // The life of a step.
 //
-//   forward    begin_forward(): once per step the model is looked over, and rank 0's buffers come
-//              end_forward(): the outputs are watched, so that backward is noticed at its outer end
-//   backward   on_output() or the first on_gradient(): begin_backward()
-//              on_gradient(i), after autograd has added to parameter i's gradient: once it has come
-//              as often as in the first step, the gradient goes into its bucket; a full bucket
-//              whose predecessors are under way is sent finish_backward(), called by autograd
-//              behind the last gradient: sends the rest, then a few numbers, the verdict, by which
-//              all ranks learn what any of them found wrong
+// Forward: begin_forward(), once per step, looks the model over and brings rank 0's buffers;
+// end_forward() watches the outputs, so that backward is noticed at its outer end.
+//
+// Backward: on_output() or the first on_gradient() calls begin_backward(). on_gradient(i) is called
+// after autograd has added to parameter i's gradient: once it has come as often as in the first
+// step, the gradient goes into its bucket; a full bucket whose predecessors are under way is sent.
+//
+// End: finish_backward(), called by autograd behind the last gradient, completes the step: it sends
+// the rest, then a few numbers, the verdict, by which all ranks learn what any of them found wrong.
 //
 // The first synchronised step sends nothing before its end: only then it is known how often each
 // parameter gets a gradient (more than once with checkpointed backward) and in which order.
@@ -103,20 +104,24 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void send_full_buckets();
   void send_next_bucket();
   void finish_sent_buckets();
-  void finish_bucket(Backward& backward, size_t index, const std::vector<bool>& is_used);
+  void finish_bucket(size_t index, const std::vector<bool>& is_used);
   void step_parameters_of(size_t bucket, const std::vector<bool>& is_used);
   void finish_backward();
   void end_local_backward();
-  void complete(Backward backward);
-  Verdict make_verdict(const Backward& backward);
-  void judge(const Verdict& verdict) const;
-  void learn_from_first_step(const Backward& backward);
-  void settle_gradients(const Backward& backward, const std::vector<bool>& is_used);
-  void record_times(const Backward& backward, Clock::time_point waited_from);
-  bool maps_used() const;
   bool is_last_shard() const { return next_shard_ + 1 == num_local_shards_; }
   int divisor() const;
   bool divides_ourselves() const;
+
+  // step_end.cpp
+  void complete();
+  std::vector<std::pair<size_t, at::Tensor>> add_missing_parts();
+  Verdict make_verdict();
+  std::vector<bool> used_parameters(const Verdict& verdict) const;
+  void judge(const Verdict& verdict) const;
+  void learn_from_first_step();
+  void settle_gradients(const std::vector<bool>& is_used);
+  void record_times(Clock::time_point waited_from);
+  bool maps_used() const;
 
   // join.cpp
   struct JoinState {
