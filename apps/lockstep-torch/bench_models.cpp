@@ -119,7 +119,7 @@ class ResNet18 : public BenchModel {
   at::Tensor forward(const at::Tensor& pictures_BCHW) override {
     const at::Tensor edges_BCHW = at::relu(norm_(conv_(pictures_BCHW)));
     const at::Tensor features_BCHW = blocks_->forward(at::max_pool2d(edges_BCHW, 3, 2, 1));
-    return head_(at::adaptive_avg_pool2d(features_BCHW, 1).flatten(1));
+    return head_(at::adaptive_avg_pool2d(features_BCHW, {1, 1}).flatten(1));
   }
 
   BenchBatch make_batch(const at::Generator& generator) const override {
