@@ -1,7 +1,6 @@
 #include "ddp/gradient_memory.h"
 
 #include <algorithm>
-#include <set>
 
 #include <ATen/ops/empty.h>
 
@@ -41,8 +40,6 @@ GradientMemory::GradientMemory(Group& group, const std::vector<TrainedParameter>
       bucket_bytes += room_for(parameter);
     }
   }
-  const std::set<int64_t> sizes(cells.begin(), cells.end());
-  cells.insert(cells.end(), sizes.begin(), sizes.end());  // one to spare of each, for a copy
   const int64_t arena_bytes = GradientArena::room_for(cells);
   memory_ = group.allocate(std::max(bucket_bytes + arena_bytes, kAlignBytes));
   if (!cells.empty()) {
@@ -139,8 +136,10 @@ void GradientMemory::take_in(size_t parameter) {
                            (!tensor.is_non_overlapping_and_dense() && gradient.is_contiguous()));
   if (!has_layout || !arena_->contains(gradient.const_data_ptr())) {
     const at::Tensor copy = make_large(parameter);
-    copy.copy_(gradient);
-    gradient = copy;
+    if (!has_layout || arena_->contains(copy.const_data_ptr())) {  // else it is as good where it is
+      copy.copy_(gradient);
+      gradient = copy;
+    }
   }
   set_large(parameter, gradient);
 }
