@@ -156,10 +156,11 @@ class TeamOfProcesses : public ::testing::Test {
       gate_->await();
       self.team().interrupt();
     });
+    watch.detach();
     if (rank == blow.victim) {
       set_state_hook(strike);
     }
-    // No destructors: the thread still watches.
+    // No destructors: the thread may still watch.
     ::_exit(exit_code_of([&] {
       for (const Operation& operation : kOperations) {
         self.run(operation, Deadline::after(time));
