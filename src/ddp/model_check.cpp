@@ -68,8 +68,7 @@ void check_same_model(Group& group, const NamedTensors& tensors) {
   }
   throw UsageError(
       "ddp: the model differs between ranks: rank 0 has {}, rank {} has {}; build the same model "
-      "on "
-      "every rank",
+      "on every rank",
       i < ours.size() ? ours[i] : "nothing more", rank,
       i < theirs.size() ? theirs[i] : "nothing more");
 }
