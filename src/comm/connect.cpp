@@ -103,12 +103,12 @@ Connected connect_shm(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
 
 Connected connect_hierarchical(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
   HierarchicalOptions options{
-      .membership = meeting.membership,
-      .group = meeting.group,
-      .team = std::move(team),
+      .team = {.membership = meeting.membership,
+               .group = meeting.group,
+               .team = std::move(team),
+               .timeout = meeting.timeout},
       .nodes = meeting.nodes,
       .address = reachable_address(meeting.hosts, meeting.membership->rank()),
-      .timeout = meeting.timeout,
       .connect = meeting.call};
   return {make_hierarchical_backend(std::move(options)),
           fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",

@@ -21,6 +21,7 @@
 
 #include "comm/c10d_store.h"
 #include "comm/membership.h"
+#include "comm/pending_work.h"
 
 namespace lockstep {
 namespace {
@@ -82,19 +83,16 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> elements, const at::Tensor& t
 }
 
 // One operation in Gloo's hands.
-class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork> {
+class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWork> {
  public:
-  // `num_pending` counts the operations of the group in flight; guarded by `membership`.
   GlooWork(Call call, std::shared_ptr<Membership> membership, GlooOptions::Place place,
            std::shared_ptr<int> num_pending)
-      : call_(std::move(call)),
-        membership_(std::move(membership)),
-        place_(place),
-        num_pending_(std::move(num_pending)) {}
+      : PendingWork(std::move(call), std::move(membership), std::move(num_pending)),
+        place_(place) {}
 
   // Hands the call to Gloo.
   void launch(c10d::ProcessGroupGloo& gloo) {
-    membership_->update([this] { ++*num_pending_; });
+    begin();
     const c10::intrusive_ptr<c10d::Work> work = start(gloo);
     if (call_.is_message()) {
       // Messages have no future to hang a callback on; their wait may block, so a thread does it.
@@ -107,9 +105,7 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
   }
 
   bool wait(Deadline limit) override {
-    membership_->wait(limit.earlier(call_.deadline), [this] { return finished_; });
-    const auto [is_finished, error] =
-        membership_->read([this] { return std::pair(finished_, error_); });
+    const auto [is_finished, error] = await_report(limit);
     if (!error.empty()) {
       membership_->transport_failed(call_, error);
     }
@@ -124,23 +120,6 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
       membership_->time_out(call_);
     }
     return false;
-  }
-
-  bool done() const override {
-    return membership_->read([this] { return finished_; }) || membership_->failure().has_value();
-  }
-
-  void on_done(std::function<void(std::exception_ptr)> callback) override {
-    bool is_finished = false;
-    membership_->update([&] {
-      is_finished = finished_;
-      if (!is_finished) {
-        callbacks_.push_back(callback);
-      }
-    });
-    if (is_finished) {
-      callback(outcome());
-    }
   }
 
  private:
@@ -218,32 +197,6 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
     }
   }
 
-  void finish(const std::string& error) {
-    std::vector<std::function<void(std::exception_ptr)>> callbacks;
-    membership_->update([&] {
-      finished_ = true;
-      error_ = error;
-      --*num_pending_;
-      callbacks.swap(callbacks_);
-    });
-    if (!callbacks.empty()) {
-      const std::exception_ptr result = outcome();
-      for (const auto& callback : callbacks) {
-        callback(result);
-      }
-    }
-  }
-
-  // What wait() does: null, or what it throws.
-  std::exception_ptr outcome() {
-    try {
-      wait(Deadline::never());
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
-
   // Copies the result out, once; by the waiting thread, so that an abandoned operation never
   // writes.
   void fetch() {
@@ -265,15 +218,9 @@ class GlooWork : public WorkState, public std::enable_shared_from_this<GlooWork>
     }
   }
 
-  const Call call_;
-  const std::shared_ptr<Membership> membership_;
   const GlooOptions::Place place_;
-  const std::shared_ptr<int> num_pending_;
   at::Tensor source_;
   at::Tensor staging_;
-  bool finished_ = false;  // guarded by membership_, as error_
-  std::string error_;
-  std::vector<std::function<void(std::exception_ptr)>> callbacks_;  // guarded by membership_ too
   std::mutex fetch_mutex_;
   bool fetched_ = false;
 };

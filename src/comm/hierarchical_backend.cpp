@@ -8,16 +8,12 @@
 #include <lockstep/base/error.h>
 
 #include "comm/gloo_backend.h"
+#include "comm/membership.h"
 #include "comm/rail.h"
-#include "comm/shm_message.h"
-#include "comm/work_queue.h"
 
 namespace lockstep {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
 // At a time, of a tensor: what ordinary memory is copied through.
 constexpr size_t kChunkBytes = 32 << 20;
 
@@ -46,41 +42,21 @@ class NoExchange : public shm::Exchange {
   }
 };
 
-class HierarchicalBackend : public Backend {
+class HierarchicalBackend : public TeamBackend {
  public:
   explicit HierarchicalBackend(HierarchicalOptions options)
-      : options_(std::move(options)),
-        membership_(options_.membership),
-        team_(*options_.team),
-        num_rails_(static_cast<int>(options_.nodes.fewest_ranks())),
-        messages_(membership_, team_),
-        queue_([this](const Call& call) { execute(call); }) {
-    flat_ = connect({.rank = rank(), .size = size(), .is_part = true}, "flat/");
+      : TeamBackend(std::move(options.team), [this](const Call& call) { execute(call); }),
+        nodes_(std::move(options.nodes)),
+        address_(std::move(options.address)),
+        num_rails_(static_cast<int>(nodes_.fewest_ranks())) {
+    flat_ = connect({.rank = rank(), .size = size(), .is_part = true}, "flat/", options.connect);
     if (team_.rank() < num_rails_) {
-      connect_rail();
+      connect_rail(options.connect);
     }
   }
+  ~HierarchicalBackend() override { end(); }
 
-  ~HierarchicalBackend() override {
-    const Deadline limit = Deadline::after(kPendingTime);
-    const bool is_idle = queue_.drain(limit) && messages_.drain(limit);
-    if (!is_idle && !membership_->failure()) {
-      membership_->abandon("it destroyed the group with operations in flight");
-    }
-    queue_.stop();
-    membership_->tell_of_exception();
-    if (!membership_->failure()) {
-      team_.depart();  // who still waits for this rank learns it now
-    }
-    membership_->leave();
-  }
-
-  int rank() const override { return membership_->rank(); }
-  int size() const override { return membership_->size(); }
   std::string name() const override { return "hierarchical"; }
-  std::chrono::milliseconds timeout() const override { return options_.timeout; }
-  std::optional<Store> store() const override { return membership_->store(); }
-  GroupOptions options() const override { return options_.group; }
 
   Traffic traffic() const override {
     return {.network_bytes_sent = flat_bytes_.load() + (rail_ ? rail_->bytes_sent() : 0)};
@@ -102,62 +78,32 @@ class HierarchicalBackend : public Backend {
     return flat_->start(std::move(call));
   }
 
-  void run(Call call) override {
-    if (call.is_message()) {
-      if (const auto work = start(std::move(call))) {
-        work->wait(Deadline::never());
-      }
-      return;
-    }
-    membership_->started(call);
-    queue_.run(call);
-  }
-
-  at::Tensor allocate(int64_t bytes, const Call& call) override {
-    membership_->started(call);
-    settle(call);
-    compare_calls(call);
-    return team_.allocate(bytes, call);
-  }
-
-  void rebind(const at::Tensor& tensor, const Call& call) override {
-    membership_->started(call);
-    settle(call);
-    compare_calls(call);
-    team_.rebind(tensor, call);
-  }
-
  private:
-  std::shared_ptr<Backend> connect(GlooOptions::Place place, const std::string& prefix) const {
+  std::shared_ptr<Backend> connect(GlooOptions::Place place, const std::string& prefix,
+                                   const Call& call) const {
     return make_gloo_backend({.membership = membership_,
                               .group = options_.group,
                               .place = place,
                               .prefix = prefix,
-                              .address = options_.address,
+                              .address = address_,
                               .timeout = options_.timeout,
-                              .connect = options_.connect});
+                              .connect = call});
   }
 
-  void connect_rail() {
+  void connect_rail(const Call& call) {
     std::vector<int> ranks;
-    for (const auto& node : options_.nodes.ranks) {
+    for (const auto& node : nodes_.ranks) {
       ranks.push_back(node[static_cast<size_t>(team_.rank())]);
     }
-    auto gloo = connect({.rank = own_node(), .size = options_.nodes.num_nodes(), .is_part = true},
-                        fmt::format("rail{}/", team_.rank()));
+    auto gloo = connect({.rank = own_node(), .size = nodes_.num_nodes(), .is_part = true},
+                        fmt::format("rail{}/", team_.rank()), call);
     rail_ = std::make_unique<Rail>(RailOptions{.membership = membership_,
                                                .gloo = std::move(gloo),
                                                .ranks = std::move(ranks),
                                                .wire = options_.group.wire});
   }
 
-  int own_node() const { return options_.nodes.node_of[static_cast<size_t>(rank())]; }
-
-  void settle(const Call& call) {
-    if (!queue_.drain(call.deadline)) {
-      membership_->time_out(call);
-    }
-  }
+  int own_node() const { return nodes_.node_of[static_cast<size_t>(rank())]; }
 
   void execute(const Call& call) {
     switch (call.operation) {
@@ -186,7 +132,7 @@ class HierarchicalBackend : public Backend {
   }
 
   // Inside the node, then between nodes.
-  void compare_calls(const Call& call) {
+  void compare_calls(const Call& call) override {
     team_.run({.kind = shm::Kind::Barrier}, call);
     if (team_.rank() == 0) {
       rail_->compare(call);
@@ -264,7 +210,7 @@ class HierarchicalBackend : public Backend {
 
   // In the root's node to all; each rail carries its slice to the other nodes; there to all.
   void broadcast(const Call& call) {
-    const int root_node = options_.nodes.node_of[static_cast<size_t>(call.peer)];
+    const int root_node = nodes_.node_of[static_cast<size_t>(call.peer)];
     auto* const data = static_cast<std::byte*>(call.output.mutable_data_ptr());
     const at::Tensor flat = call.output.view({-1});
     if (own_node() == root_node) {
@@ -306,28 +252,25 @@ class HierarchicalBackend : public Backend {
   void count_flat(const Call& call) {
     if (call.operation == Operation::AllGather) {
       const auto next = static_cast<size_t>((rank() + 1) % size());
-      if (options_.nodes.node_of[next] != own_node()) {
+      if (nodes_.node_of[next] != own_node()) {
         flat_bytes_ += static_cast<uint64_t>(size() - 1) * call.input.nbytes();
       }
       return;
     }
     for (size_t to = 0; to < call.input_splits.size(); ++to) {
-      if (options_.nodes.node_of[to] != own_node()) {
+      if (nodes_.node_of[to] != own_node()) {
         flat_bytes_ += static_cast<uint64_t>(call.input_splits[to]) * call.input.element_size();
       }
     }
   }
 
-  const HierarchicalOptions options_;
-  const std::shared_ptr<Membership> membership_;
-  LocalTeam& team_;
+  const NodeMap nodes_;
+  const std::string address_;
   const int num_rails_;
   std::shared_ptr<Backend> flat_;  // all ranks: for what the rails do not serve
   std::unique_ptr<Rail> rail_;     // null on ranks beyond the rails
   at::Tensor scratch_;
   std::atomic<uint64_t> flat_bytes_{0};
-  ShmMessages messages_;
-  WorkQueue queue_;
 };
 
 }  // namespace

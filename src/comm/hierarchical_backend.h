@@ -12,20 +12,16 @@
 #include <memory>
 #include <string>
 
-#include "comm/backend.h"
 #include "comm/hosts.h"
-#include "comm/local_team.h"
+#include "comm/team_backend.h"
 
 namespace lockstep {
 
 struct HierarchicalOptions {
-  std::shared_ptr<Membership> membership;
-  GroupOptions group;  // what the user asked for
-  std::unique_ptr<LocalTeam> team;
+  TeamOptions team;
   NodeMap nodes;
   std::string address;  // of this rank, reachable by the other nodes
-  std::chrono::milliseconds timeout = kDefaultTimeout;  // of operations
-  Call connect;                                         // the call that makes the group
+  Call connect;         // the call that makes the group
 };
 
 // Collective.

@@ -2,21 +2,22 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/membership.h"
+#include "comm/pending_work.h"
+
 namespace lockstep {
 namespace {
 
 // One message in the messenger's hands.
-class ShmMessage : public WorkState, public std::enable_shared_from_this<ShmMessage> {
+class ShmMessage : public PendingWork, public std::enable_shared_from_this<ShmMessage> {
  public:
   ShmMessage(Call call, std::shared_ptr<Membership> membership,
              std::shared_ptr<shm::Messenger> messenger, std::shared_ptr<int> num_pending)
-      : call_(std::move(call)),
-        membership_(std::move(membership)),
-        messenger_(std::move(messenger)),
-        num_pending_(std::move(num_pending)) {}
+      : PendingWork(std::move(call), std::move(membership), std::move(num_pending)),
+        messenger_(std::move(messenger)) {}
 
   void launch(int local_peer) {
-    membership_->update([this] { ++*num_pending_; });
+    begin();
     const at::Tensor& tensor = call_.input.defined() ? call_.input : call_.output;
     shm::Message message{
         .peer = local_peer,
@@ -33,9 +34,7 @@ class ShmMessage : public WorkState, public std::enable_shared_from_this<ShmMess
   }
 
   bool wait(Deadline limit) override {
-    membership_->wait(limit.earlier(call_.deadline), [this] { return is_finished_; });
-    const auto [is_finished, error] =
-        membership_->read([this] { return std::pair(is_finished_, error_); });
+    const auto [is_finished, error] = await_report(limit);
     if (is_finished && error.empty()) {
       return true;
     }
@@ -50,56 +49,8 @@ class ShmMessage : public WorkState, public std::enable_shared_from_this<ShmMess
     membership_->time_out(call_);
   }
 
-  bool done() const override {
-    return membership_->read([this] { return is_finished_; }) || membership_->failure().has_value();
-  }
-
-  void on_done(std::function<void(std::exception_ptr)> callback) override {
-    bool is_done = false;
-    membership_->update([&] {
-      is_done = is_finished_;
-      if (!is_done) {
-        callbacks_.push_back(callback);
-      }
-    });
-    if (is_done) {
-      callback(outcome());
-    }
-  }
-
  private:
-  void finish(const std::string& error) {
-    std::vector<std::function<void(std::exception_ptr)>> callbacks;
-    membership_->update([&] {
-      is_finished_ = true;
-      error_ = error;
-      --*num_pending_;
-      callbacks.swap(callbacks_);
-    });
-    if (!callbacks.empty()) {
-      const std::exception_ptr result = outcome();
-      for (const auto& callback : callbacks) {
-        callback(result);
-      }
-    }
-  }
-
-  std::exception_ptr outcome() {
-    try {
-      wait(Deadline::never());
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
-
-  const Call call_;
-  const std::shared_ptr<Membership> membership_;
   const std::shared_ptr<shm::Messenger> messenger_;
-  const std::shared_ptr<int> num_pending_;
-  bool is_finished_ = false;  // guarded by membership_, as what follows
-  std::string error_;
-  std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 
 }  // namespace

@@ -4,14 +4,12 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "base/round.h"
+
 namespace lockstep {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-
-int64_t rounded_up(int64_t bytes) {
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 
 thread_local std::shared_ptr<GradientArena> serving_arena;
 
@@ -104,7 +102,7 @@ bool install_once() {
 int64_t GradientArena::room_for(const std::vector<int64_t>& cell_bytes) {
   int64_t room = 0;
   for (const int64_t bytes : cell_bytes) {
-    room += rounded_up(bytes);
+    room += rounded_up(bytes, kPageBytes);
   }
   return room;
 }
@@ -118,7 +116,7 @@ std::shared_ptr<GradientArena> GradientArena::make(at::Tensor memory,
   auto* cell = static_cast<std::byte*>(arena->memory_.mutable_data_ptr());
   for (const int64_t bytes : cell_bytes) {
     arena->free_[static_cast<size_t>(bytes)].push_back(cell);
-    cell += rounded_up(bytes);
+    cell += rounded_up(bytes, kPageBytes);
   }
   Registry::instance().add(arena);
   return arena;

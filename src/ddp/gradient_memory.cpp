@@ -4,14 +4,15 @@
 
 #include <ATen/ops/empty.h>
 
+#include "base/round.h"
+
 namespace lockstep {
 namespace {
 
 constexpr int64_t kAlignBytes = 64;
 
 int64_t room_for(const at::Tensor& parameter) {
-  const auto bytes = static_cast<int64_t>(parameter.nbytes());
-  return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+  return rounded_up(static_cast<int64_t>(parameter.nbytes()), kAlignBytes);
 }
 
 // The parameter's own strides if its elements fill memory without a gap, as autograd lays gradients

@@ -38,7 +38,6 @@ class GradientMemory {
 
   const std::vector<GradBucket>& buckets() const { return buckets_; }
   size_t bucket_of(size_t parameter) const { return places_[parameter].bucket; }
-  bool is_large(size_t parameter) const { return places_[parameter].is_large; }
   const std::shared_ptr<GradientArena>& arena() const { return arena_; }
 
   // Where the parameter's part of the sum lies, in the parameter's shape and strides. Of a large

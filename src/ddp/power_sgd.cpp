@@ -13,6 +13,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/round.h"
 #include "ddp/hook_memory.h"
 #include "ddp/power_sgd_hook.h"
 
@@ -210,7 +211,7 @@ void PowerSgdHook::place(Pending& pending, at::ScalarType type, Group& group) {
   for (const auto& [gradient, unplaced] : pending.whole) {
     num_first += gradient.numel();
   }
-  const int64_t begin_qs = (num_first + kAlignElements - 1) / kAlignElements * kAlignElements;
+  const int64_t begin_qs = rounded_up(num_first, kAlignElements);
   const at::Tensor piece = pieces_.piece(pending.index, begin_qs + num_qs, type, group);
   pending.ps_and_whole = piece.narrow(0, 0, num_first);
   pending.qs = piece.narrow(0, begin_qs, num_qs);

@@ -14,6 +14,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
 
+#include "base/round.h"
+
 namespace lockstep {
 namespace {
 
@@ -23,7 +25,7 @@ using State = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().sta
 constexpr int64_t kAlignment = 64;  // bytes: each parameter of the flat buffer starts on a line
 
 int64_t aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return rounded_up(bytes, kAlignment);
 }
 
 // Every rank's text, on every rank.

@@ -1,13 +1,11 @@
 #include "shm/arena.h"
 
+#include "base/round.h"
+
 namespace lockstep::shm {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-
-size_t rounded_up(size_t bytes, size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

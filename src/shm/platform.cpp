@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shm/placement.h"
+
 namespace lockstep::shm {
 namespace {
 
@@ -26,12 +28,9 @@ uint32_t* futex_address(std::atomic<uint32_t>& word) {
 }  // namespace
 
 int num_usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) {
-    return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // more than 1024 cores
-  }
-  return CPU_COUNT(&set);
+  const size_t num_cores = usable_cores().size();
+  return num_cores > 0 ? static_cast<int>(num_cores)
+                       : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 WaitPolicy WaitPolicy::for_ranks(int num_ranks) {

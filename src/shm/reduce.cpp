@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/round.h"
 #include "shm/team_detail.h"
 
 namespace lockstep::shm {
@@ -17,10 +18,6 @@ constexpr size_t kMinBlockBytes = 4 << 10;  // of a claimed block
 constexpr size_t kMaxBlockBytes = 256 << 10;
 constexpr size_t kPassBytes = 1 << 20;  // between two looks at whether to stop
 constexpr int kBlocksPerRank = 2;       // claimed blocks: enough to even out late ranks
-
-size_t rounded_up(size_t value, size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // Elements [begin, end).
 struct Range {

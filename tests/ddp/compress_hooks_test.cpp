@@ -10,18 +10,7 @@
 namespace lockstep {
 namespace {
 
-using testing_support::average_at;
-using testing_support::counting_group;
-using testing_support::fill;
-using testing_support::gradient_at;
-using testing_support::make_buckets;
-using testing_support::make_parameters;
-using testing_support::Parameters;
-using testing_support::results;
-using testing_support::run_hook;
 using testing_support::run_ranks;
-using testing_support::same_on_all_ranks;
-using testing_support::SentLog;
 
 struct Small {
   std::shared_ptr<CommHook> (*make)();
@@ -44,7 +33,7 @@ TEST(CompressHooks, TheAverageRoundedToTheSmallType) {
             fill(buckets, parameters, step, group.rank());
             run_hook(*hook, buckets, group);
             EXPECT_TRUE(same_on_all_ranks(group, buckets));
-            EXPECT_TRUE(testing_support::gaps_are_zero(buckets));
+            EXPECT_TRUE(gaps_are_zero(buckets));
             const auto found = results(buckets, parameters);
             for (size_t i = 0; i < found.size(); ++i) {
               const at::Tensor average = average_at(found[i].sizes(), group.size(), {0, step, i});

@@ -8,7 +8,7 @@
 
 #include "comm/backend.h"
 
-namespace lockstep::testing_support {
+namespace lockstep {
 namespace {
 
 constexpr int64_t kGapElements = 3;
@@ -134,19 +134,6 @@ std::vector<at::Tensor> results(const std::vector<GradBucket>& buckets,
   return found;
 }
 
-bool same_on_all_ranks(Group& group, const at::Tensor& tensor) {
-  const at::Tensor mine = tensor.detach().contiguous().view({-1});
-  const at::Tensor all = at::empty({group.size(), mine.numel()}, mine.options());
-  group.all_gather(all, mine);
-  for (int rank = 1; rank < group.size(); ++rank) {
-    const at::Tensor bits = all[rank].view(at::kByte);
-    if (!bits.equal(all[0].view(at::kByte))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 bool same_on_all_ranks(Group& group, const std::vector<GradBucket>& buckets) {
   bool is_same = true;
   for (const GradBucket& bucket : buckets) {
@@ -173,4 +160,4 @@ Group counting_group(Group group, std::shared_ptr<SentLog> log) {
   return Group(std::make_shared<CountingBackend>(std::move(group), std::move(log)));
 }
 
-}  // namespace lockstep::testing_support
+}  // namespace lockstep

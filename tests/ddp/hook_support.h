@@ -11,7 +11,11 @@
 
 #include <lockstep/ddp/comm_hook.h>
 
-namespace lockstep::testing_support {
+#include "support/same_bits.h"
+
+namespace lockstep {
+
+using testing_support::same_on_all_ranks;
 
 // A model without a forward: parameters by name.
 struct Parameters {
@@ -45,7 +49,6 @@ void run_hook(CommHook& hook, const std::vector<GradBucket>& buckets, Group& gro
 std::vector<at::Tensor> results(const std::vector<GradBucket>& buckets,
                                 const Parameters& parameters);
 
-bool same_on_all_ranks(Group& group, const at::Tensor& tensor);
 bool same_on_all_ranks(Group& group, const std::vector<GradBucket>& buckets);
 bool gaps_are_zero(const std::vector<GradBucket>& buckets);
 
@@ -63,4 +66,4 @@ struct SentLog {
 // A group that passes all_reduce and allocate on to `group`.
 Group counting_group(Group group, std::shared_ptr<SentLog> log);
 
-}  // namespace lockstep::testing_support
+}  // namespace lockstep

@@ -14,18 +14,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using testing_support::average_at;
-using testing_support::counting_group;
-using testing_support::fill;
-using testing_support::gradient_at;
-using testing_support::make_buckets;
-using testing_support::make_parameters;
-using testing_support::Parameters;
-using testing_support::results;
-using testing_support::run_hook;
 using testing_support::run_ranks;
-using testing_support::same_on_all_ranks;
-using testing_support::SentLog;
 
 template <typename Call>
 std::string usage_error_of(Call call) {

@@ -8,8 +8,11 @@
 #include <lockstep/ddp/distributed_data_parallel.h>
 
 #include "support/fleet.h"
+#include "support/same_bits.h"
 
 namespace lockstep {
+
+using testing_support::same_on_all_ranks;
 
 constexpr int64_t kRowsPerRank = 3;
 
@@ -53,18 +56,6 @@ inline torch::Tensor rows_of(const torch::Tensor& batch, int part) {
 
 inline torch::Tensor loss_of(const torch::Tensor& output) {
   return output.pow(2).mean();
-}
-
-inline bool same_on_all_ranks(Group& group, const torch::Tensor& tensor) {
-  const torch::Tensor mine = tensor.detach().reshape({-1}).contiguous();
-  const torch::Tensor all = torch::empty({group.size(), mine.numel()}, mine.options());
-  group.all_gather(all, mine);
-  for (int rank = 1; rank < group.size(); ++rank) {
-    if (!all[rank].equal(all[0])) {
-      return false;
-    }
-  }
-  return true;
 }
 
 template <typename Model>

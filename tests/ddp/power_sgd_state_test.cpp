@@ -20,19 +20,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using testing_support::average_at;
-using testing_support::counting_group;
-using testing_support::fill;
-using testing_support::gradient_at;
-using testing_support::make_buckets;
-using testing_support::make_parameters;
-using testing_support::Parameters;
-using testing_support::results;
-using testing_support::run_hook;
 using testing_support::run_ranks;
-using testing_support::same_on_all_ranks;
-using testing_support::SentLog;
-using testing_support::Split;
 
 constexpr int64_t kStart = 2;
 const std::vector<std::vector<int64_t>> kSizes = {{12, 16}, {7}, {8, 4, 5}, {9, 20}};

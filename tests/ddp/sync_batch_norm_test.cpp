@@ -10,12 +10,14 @@
 #include <lockstep/ddp/sync_batch_norm.h>
 
 #include "support/fleet.h"
+#include "support/same_bits.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 using testing_support::run_ranks;
+using testing_support::same_on_all_ranks;
 using torch::nn::BatchNormOptions;
 
 constexpr int64_t kChannels = 3;
@@ -49,12 +51,6 @@ int64_t sum(const std::vector<int64_t>& values, int count) {
 bool is_close(const torch::Tensor& a, const torch::Tensor& b, double tolerance) {
   return a.sizes() == b.sizes() &&
          a.to(torch::kDouble).allclose(b.to(torch::kDouble), tolerance, tolerance);
-}
-
-bool same_on_all_ranks(Group& group, const torch::Tensor& tensor) {
-  torch::Tensor all = torch::empty({group.size(), tensor.numel()}, tensor.dtype());
-  group.all_gather(all, tensor.detach().reshape({-1}).contiguous());
-  return all.equal(all[0].expand_as(all));
 }
 
 // `local` on each rank's slice against `whole`, libtorch's own, on everything, for several steps.

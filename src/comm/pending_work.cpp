@@ -1,0 +1,58 @@
+#include "comm/pending_work.h"
+
+#include "comm/membership.h"
+
+namespace lockstep {
+
+bool PendingWork::done() const {
+  return membership_->read([this] { return report_.is_finished; }) ||
+         membership_->failure().has_value();
+}
+
+void PendingWork::on_done(std::function<void(std::exception_ptr)> callback) {
+  bool is_finished = false;
+  membership_->update([&] {
+    is_finished = report_.is_finished;
+    if (!is_finished) {
+      callbacks_.push_back(callback);
+    }
+  });
+  if (is_finished) {
+    callback(outcome());
+  }
+}
+
+void PendingWork::begin() {
+  membership_->update([this] { ++*num_pending_; });
+}
+
+void PendingWork::finish(const std::string& error) {
+  std::vector<std::function<void(std::exception_ptr)>> callbacks;
+  membership_->update([&] {
+    report_ = {true, error};
+    --*num_pending_;
+    callbacks.swap(callbacks_);
+  });
+  if (!callbacks.empty()) {
+    const std::exception_ptr result = outcome();
+    for (const auto& callback : callbacks) {
+      callback(result);
+    }
+  }
+}
+
+PendingWork::Report PendingWork::await_report(Deadline limit) {
+  membership_->wait(limit.earlier(call_.deadline), [this] { return report_.is_finished; });
+  return membership_->read([this] { return report_; });
+}
+
+std::exception_ptr PendingWork::outcome() {
+  try {
+    wait(Deadline::never());
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace lockstep
