@@ -232,7 +232,7 @@ int bench(const Arguments& arguments) {
   LaunchOptions options{.name = "lockstep bench",
                         .procs_per_node = request->num_ranks / request->num_nodes,
                         .local_nodes = request->num_nodes,
-                        .prefix = false};
+                        .output = {.prefix = false}};
   check_memory(*request);
   const std::string program = find_torch_program();
   std::optional<BenchNetwork> network;

@@ -102,7 +102,7 @@ int bench_ddp(const Arguments& arguments) {
                             {"json", request->json},   {"bars", ::isatty(STDOUT_FILENO) == 1}};
   return run_job({.name = "lockstep bench",
                   .procs_per_node = request->num_ranks,
-                  .prefix = false,
+                  .output = {.prefix = false},
                   .command = {find_torch_program(), "bench", "ddp", plan.dump()}});
 }
 

@@ -65,7 +65,7 @@ int explain(const Arguments& arguments) {
   }
   LaunchOptions options{.name = "lockstep explain",
                         .procs_per_node = num_ranks(arguments),
-                        .prefix = false,
+                        .output = {.prefix = false},
                         .quiet_code = 2,  // a mistake in the arguments, told by rank 0
                         .command = {find_torch_program(), "explain"}};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());

@@ -39,7 +39,7 @@ int run(const Arguments& arguments) {
                "lockstep run");
   app.add_option("--nproc-per-node", procs, "Ranks on each node (1)")->type_name("N");
   app.add_option("--local-nodes", nodes, "Nodes to emulate on this host (1)")->type_name("M");
-  app.add_option("--log-dir", options.log_dir,
+  app.add_option("--log-dir", options.output.log_dir,
                  "Keep each rank's output under DIR/<job>/attempt_0/rank_<R>")
       ->type_name("DIR");
   app.add_flag("--no-prefix", no_prefix, "Write the ranks' lines without \"r2: \" before them");
@@ -68,7 +68,7 @@ int run(const Arguments& arguments) {
   options.local_nodes = static_cast<int>(whole_number("--local-nodes", nodes, 1, kMaxLocalNodes));
   options.stop_grace = parse_seconds("--stop-grace", grace);
   options.isolation = parse_isolation(isolation);
-  options.prefix = !no_prefix;
+  options.output.prefix = !no_prefix;
   options.command = std::move(split.command);
   return run_job(options);
 }

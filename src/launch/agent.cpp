@@ -66,7 +66,7 @@ std::vector<WorkerStreams> Agent::open_streams() {
       ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);  // of this end only
       stream.pipe = std::move(pipe.read);
       ends[s] = std::move(pipe.write);
-      if (plan_.prefix) {
+      if (plan_.output.prefix) {
         stream.prefix = line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[s].fd());
       }
       if (!worker.log_folder.empty()) {

@@ -71,9 +71,10 @@ int run_job(const LaunchOptions& options) {
   check_options(options);
   open_standard_fds();
   LaunchOptions job_options = options;
-  if (!options.log_dir.empty()) {
+  if (!options.output.log_dir.empty()) {
     // A worker may change its folder; error.json must still land where it is looked for.
-    job_options.log_dir = std::filesystem::absolute(options.log_dir).lexically_normal().string();
+    job_options.output.log_dir =
+        std::filesystem::absolute(options.output.log_dir).lexically_normal().string();
   }
   JobIdentity job{.id = make_job_id(), .secret = make_secret()};
   StoreServer store({.listen = {"127.0.0.1", 0}, .job_id = job.id, .secret = job.secret});
@@ -82,8 +83,8 @@ int run_job(const LaunchOptions& options) {
   job.master_port = master.port;
 
   std::vector<NodePlan> nodes = plan_nodes(job_options, job, own_environment());
-  if (!options.log_dir.empty()) {
-    make_log_folders(job_options.log_dir, nodes);
+  if (!options.output.log_dir.empty()) {
+    make_log_folders(job_options.output.log_dir, nodes);
   }
   Leader leader(job_options, std::move(nodes));
   leader.start_agents();

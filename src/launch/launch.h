@@ -12,27 +12,42 @@
 // behind.
 
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "launch/isolation.h"
+#include "launch/meeting.h"
+#include "launch/output_options.h"
+#include "launch/placement.h"
 
 namespace lockstep {
 
 struct LaunchOptions {
   std::string name = "lockstep run";  // begins every message
+  int min_nodes = 1;                  // `lockstep run`s that the job needs, in [1, max_nodes]
+  int max_nodes = 1;                  // and that it takes, at most kMaxNodes
   int procs_per_node = 1;             // ranks on each node, in [1, kMaxProcsPerNode]
   int local_nodes = 1;                // nodes emulated on this host, in [1, kMaxLocalNodes]
-  std::string log_dir;                // empty: no log files
-  bool prefix = true;                 // "r2: " before each line of rank 2
-  std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  MeetingOptions meeting;             // how several `lockstep run`s become one job
+  int max_restarts = 0;               // of all ranks after one of them has failed
+  std::string role = "default";       // ROLE_NAME
+  uint16_t master_port = 0;           // MASTER_PORT on one node; 0: a free one
+  OutputOptions output;
+  PlacementOptions placement;
+  std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
+  std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   IsolationMode isolation = IsolationMode::Auto;
   int quiet_code = 0;  // a rank that fails with it has said why itself: no report (0: none such)
-  std::vector<std::string> command;  // REQUIRED: program (searched in PATH) and arguments
+  // REQUIRED: program (searched in PATH) and arguments. {rank}, {local_rank} and {world_size} in an
+  // argument are replaced by the rank's own.
+  std::vector<std::string> command;
 };
 
 inline constexpr int kMaxProcsPerNode = 1024;
 inline constexpr int kMaxLocalNodes = 64;
+inline constexpr int kMaxNodes = 16384;
 
 // Runs the job to its end and returns its exit code: 0 if every rank ended with 0, that of the
 // first failure (128 + signal) otherwise, 128 + signal if this process was told to stop. Says on

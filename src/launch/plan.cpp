@@ -110,7 +110,8 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                   .num_nodes = options.local_nodes,
                   .isolation = isolation,
                   .stop_grace = options.stop_grace,
-                  .prefix = options.prefix,
+                  .output = options.output,
+                  .placement = options.placement,
                   .command = options.command,
                   .file_limit = file_limit};
     for (int local = 0; local < options.procs_per_node; ++local) {
@@ -123,8 +124,8 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                       .num_cores = num_cores,
                       .ranks_on_host = options.local_nodes * options.procs_per_node};
       std::string folder;
-      if (!options.log_dir.empty()) {
-        folder = fmt::format("{}/{}/attempt_0/rank_{}", options.log_dir, job.id, place.rank);
+      if (!options.output.log_dir.empty()) {
+        folder = fmt::format("{}/{}/attempt_0/rank_{}", options.output.log_dir, job.id, place.rank);
         place.error_file = folder + "/error.json";
       }
       plan.workers.push_back({.rank = place.rank,

@@ -34,7 +34,8 @@ struct NodePlan {
   int num_nodes = 1;
   IsolationMode isolation = IsolationMode::Guardian;
   std::chrono::nanoseconds stop_grace{};
-  bool prefix = true;
+  OutputOptions output;
+  PlacementOptions placement;
   std::vector<std::string> command;
   rlimit file_limit{};  // what workers get: the agent may raise its own
   std::vector<WorkerPlan> workers;

@@ -47,7 +47,7 @@ TEST(WorkerEnvironment, TuningIsTheUsers) {
 TEST(PlanNodes, DealsRanksNodeByNode) {
   const auto nodes = plan_nodes({.procs_per_node = 3,
                                  .local_nodes = 2,
-                                 .log_dir = "/logs",
+                                 .output = {.log_dir = "/logs"},
                                  .isolation = IsolationMode::Guardian,
                                  .command = {"x"}},
                                 {.id = "job"}, {});
