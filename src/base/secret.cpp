@@ -27,9 +27,8 @@ void fill_random(uint8_t* bytes, size_t size) {
   }
 }
 
-std::string random_hex(size_t num_bytes) {
+std::string hex(const std::array<uint8_t, 32>& bytes, size_t num_bytes) {
   std::string text;
-  Nonce bytes = random_nonce();
   for (size_t i = 0; i < num_bytes; ++i) {
     text += fmt::format("{:02x}", bytes.at(i));
   }
@@ -46,6 +45,16 @@ std::string_view view(const Nonce& nonce) {
   return {reinterpret_cast<const char*>(nonce.data()), nonce.size()};
 }
 
+Proof sign(std::string_view secret, std::string_view text) {
+  Proof proof{};
+  unsigned int size = 0;
+  const auto* result =
+      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &size);
+  LOCKSTEP_CHECK(result != nullptr && size == proof.size(), "HMAC-SHA256 gave {} bytes", size);
+  return proof;
+}
+
 }  // namespace
 
 Nonce random_nonce() {
@@ -55,10 +64,16 @@ Nonce random_nonce() {
 }
 
 std::string make_secret() {
-  return random_hex(32);
+  return hex(random_nonce(), 32);
+}
+std::string derive_secret(std::string_view key, std::string_view job_id) {
+  std::string text;
+  append(text, "lockstep-job-secret-1");
+  append(text, job_id);
+  return hex(sign(key, text), 32);
 }
 std::string make_job_id() {
-  return random_hex(6);
+  return hex(random_nonce(), 6);
 }
 
 Proof make_proof(std::string_view secret, std::string_view side, std::string_view job_id,
@@ -69,13 +84,7 @@ Proof make_proof(std::string_view secret, std::string_view side, std::string_vie
   append(text, job_id);
   append(text, view(client));
   append(text, view(server));
-  Proof proof{};
-  unsigned int size = 0;
-  const auto* result =
-      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &size);
-  LOCKSTEP_CHECK(result != nullptr && size == proof.size(), "HMAC-SHA256 gave {} bytes", size);
-  return proof;
+  return sign(secret, text);
 }
 
 bool same_proof(const Proof& a, const Proof& b) {

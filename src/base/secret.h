@@ -21,6 +21,9 @@ Nonce random_nonce();
 // 32 random bytes in hexadecimal: a new job's secret.
 std::string make_secret();
 
+// A job's secret from one that outlives jobs: HMAC-SHA256(key, job id) in hexadecimal.
+std::string derive_secret(std::string_view key, std::string_view job_id);
+
 // Short and unique: a job's name when the user gives none.
 std::string make_job_id();
 

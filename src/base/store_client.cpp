@@ -7,6 +7,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/store_greeting.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,22 +18,6 @@ using store::Reader;
 using store::Writer;
 
 constexpr size_t kMaxReplyBytes = 1u << 30;
-
-// Receives until a whole message is there.
-Message receive_message(Socket& socket, std::string& unread, size_t max_bytes, Deadline deadline) {
-  Message message;
-  while (!store::decode(unread, max_bytes, message)) {
-    char byte;
-    socket.receive(&byte, 1, deadline);  // blocks; the rest is taken in one piece below
-    unread.push_back(byte);
-    char buffer[65536];
-    const ssize_t n = ::recv(socket.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n > 0) {
-      unread.append(buffer, static_cast<size_t>(n));
-    }
-  }
-  return message;
-}
 
 std::string key_body(const std::string& key) {
   if (key.size() > store::kMaxKeyBytes) {
@@ -46,7 +32,7 @@ std::string key_body(const std::string& key) {
 StoreClient::StoreClient(StoreClientOptions options, Deadline deadline)
     : options_(std::move(options)), socket_(Socket::connect(options_.server, deadline)) {
   socket_.watch_liveness();
-  greet(deadline);
+  store::greet(socket_, {options_.server, options_.job_id, options_.secret}, unread_, deadline);
   reader_ = std::thread([this] { read_loop(); });
 }
 
@@ -54,47 +40,6 @@ StoreClient::~StoreClient() {
   socket_.shutdown();
   if (reader_.joinable()) {
     reader_.join();
-  }
-}
-
-void StoreClient::greet(Deadline deadline) {
-  const Nonce client_nonce = random_nonce();
-  Writer hello;
-  hello.u32(store::kMagic).u16(store::kVersion).bytes(client_nonce.data(), client_nonce.size());
-  hello.text(options_.job_id);
-  send({Kind::Hello, 0, hello.take()}, deadline);
-
-  const auto refused = [&](const Message& message) {
-    return UsageError("store: {} refused this process: {}", options_.server.text(),
-                      Reader(message.body).text());
-  };
-  Message message = receive_message(socket_, unread_, store::kMaxGreetingBytes, deadline);
-  if (message.kind == Kind::Refused) {
-    throw refused(message);
-  }
-  Nonce server_nonce{};
-  Proof server_proof{};
-  Reader in(message.body);
-  in.bytes(server_nonce.data(), server_nonce.size());
-  in.bytes(server_proof.data(), server_proof.size());
-  const auto prove = [&](std::string_view side) {
-    return make_proof(options_.secret, side, options_.job_id, client_nonce, server_nonce);
-  };
-  if (message.kind != Kind::Challenge || !same_proof(server_proof, prove("server"))) {
-    throw UsageError(
-        "store: what listens on {} does not know this job's secret; is another job there, or does "
-        "LOCKSTEP_JOB_SECRET differ between ranks?",
-        options_.server.text());
-  }
-  const Proof proof = prove("client");
-  send({Kind::Answer, 0, Writer().bytes(proof.data(), proof.size()).take()}, deadline);
-  message = receive_message(socket_, unread_, store::kMaxGreetingBytes, deadline);
-  if (message.kind == Kind::Refused) {
-    throw refused(message);
-  }
-  if (message.kind != Kind::Welcome) {
-    throw FormatError("store: {} answered the greeting with kind {}", options_.server.text(),
-                      static_cast<int>(message.kind));
   }
 }
 
@@ -221,7 +166,7 @@ void StoreClient::send_note(const std::string& group, int from, int to, const st
 void StoreClient::read_loop() {
   try {
     for (;;) {
-      dispatch(receive_message(socket_, unread_, kMaxReplyBytes, Deadline::never()));
+      dispatch(store::receive_message(socket_, unread_, kMaxReplyBytes, Deadline::never()));
     }
   } catch (const Error& error) {
     fail(fmt::format("the connection to {} is over: {}", options_.server.text(), error.what()));

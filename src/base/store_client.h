@@ -19,7 +19,7 @@ namespace lockstep {
 
 struct StoreClientOptions {
   Endpoint server;
-  std::string job_id;
+  std::string job_id;  // or a scope of it: store::rank_scope()
   std::string secret;
 };
 
@@ -75,7 +75,6 @@ class StoreClient {
   const std::string& secret() const { return options_.secret; }
 
  private:
-  void greet(Deadline deadline);
   store::Message request(store::Kind kind, std::string body, Deadline deadline);
   void send(const store::Message& message, Deadline deadline);
   void read_loop();
@@ -84,7 +83,7 @@ class StoreClient {
 
   StoreClientOptions options_;
   Socket socket_;
-  std::string unread_;  // of the reader thread, and of greet() before it runs
+  std::string unread_;  // of the reader thread, and of the greeting before it runs
 
   std::mutex send_mutex_;
   std::mutex mutex_;  // guards what follows

@@ -15,6 +15,14 @@ constexpr size_t kBodyOffset = 1 + 8;  // kind and id
 
 }  // namespace
 
+std::string rank_scope(const std::string& job_id, int64_t generation) {
+  return fmt::format("{}/g{}", job_id, generation);
+}
+
+std::string agent_scope(const std::string& job_id) {
+  return job_id + "/agents";
+}
+
 std::string encode(const Message& message) {
   Writer frame;
   const auto kind = static_cast<uint8_t>(message.kind);

@@ -18,10 +18,15 @@ inline constexpr size_t kMaxGreetingBytes =
 inline constexpr size_t kMaxKeyBytes = 4096;
 inline constexpr int kToAll = -1;  // a note's receiver: every other member
 
+// What a greeting is bound to, in place of the job id alone: a rank to the start of the job that it
+// belongs to, so that a late one of an earlier start stays outside; an agent to its role.
+std::string rank_scope(const std::string& job_id, int64_t generation);
+std::string agent_scope(const std::string& job_id);
+
 // What a frame says. Requests carry an id that the reply repeats; events carry 0.
 enum class Kind : uint8_t {
   // greeting
-  Hello = 1,      // magic, version, client nonce, job id
+  Hello = 1,      // magic, version, client nonce, scope
   Challenge = 2,  // server nonce, server proof
   Answer = 3,     // client proof
   Welcome = 4,
@@ -40,6 +45,7 @@ enum class Kind : uint8_t {
   Join = 26,         // group, rank, who: this connection is that member
   Leave = 27,        // group, rank: a goodbye
   Note = 28,         // group, from, to, text: no reply
+  Agent = 32,        // text: between the head of a job and its agents, in both directions; no reply
   // replies
   Done = 64,
   Value = 65,  // text

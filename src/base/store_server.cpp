@@ -25,6 +25,9 @@ using store::Writer;
 
 constexpr auto kGreetingTime = std::chrono::seconds(10);  // for a stranger to prove itself
 constexpr size_t kMaxUnsentBytes = 512u << 20;  // a client that asks and never reads is dropped
+// Who has proved nothing and holds one of these places the longest gives it up to the next.
+constexpr size_t kMaxStrangers = 1024;
+constexpr uint64_t kMaxLoggedRefusals = 16;  // in full; then only the 32nd, 64th, 128th...
 constexpr uint64_t kListenerTag = 0;
 constexpr uint64_t kWakeTag = 1;
 constexpr ClientId kFirstClient = 2;
@@ -34,9 +37,11 @@ struct Connection {
   std::string in;
   std::string out;
   bool is_trusted = false;
+  bool is_agent = false;    // else a rank
   bool is_closing = false;  // to be dropped once `out` is sent
   Nonce client_nonce{};
   Nonce server_nonce{};
+  std::string scope;  // of its greeting
   Deadline greeting_deadline = Deadline::never();
 };
 
@@ -72,6 +77,70 @@ class StoreServer::Loop {
   }
 
   const Endpoint& endpoint() const { return listener_.endpoint(); }
+  int fd() const { return epoll_.get(); }
+
+  // Strangers get the same time each, so the first that came is the first to go.
+  Deadline next_timeout() const {
+    return strangers_.empty() ? Deadline::never()
+                              : connections_.at(*strangers_.begin()).greeting_deadline;
+  }
+
+  // Waits up to `wait_ms` and serves what is ready; false once the server is to end.
+  bool serve_events(int wait_ms) {
+    epoll_event events[64];
+    const int n = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
+    for (int i = 0; i < n; ++i) {
+      const uint64_t tag = events[i].data.u64;
+      if (tag == kWakeTag) {
+        return false;
+      }
+      try {
+        if (tag == kListenerTag) {
+          accept_all();
+        } else if (connections_.count(tag) != 0) {
+          serve(tag, events[i].events);
+        }
+      } catch (const Error& error) {  // of one connection: the others are served on
+        log::warn("store", "{}", error.what());
+      }
+    }
+    drop_silent_strangers();
+    return true;
+  }
+
+  void listen_to_agents(AgentListener& listener) { agents_ = &listener; }
+
+  void tell_agent(ClientId id, const std::string& text) {
+    if (connections_.count(id) != 0) {
+      send(id, {Kind::Agent, 0, Writer().text(text).take()});
+    }
+  }
+
+  void hang_up(ClientId id) {
+    if (connections_.count(id) != 0) {
+      connections_.at(id).is_closing = true;
+      flush(id);
+    }
+  }
+
+  void begin_generation(int64_t generation) {
+    generation_ = generation;
+    table_ = store::Table(options_.max_total_bytes);
+    std::vector<ClientId> ranks;
+    for (const auto& [id, connection] : connections_) {
+      if (!connection.is_agent && connection.is_trusted) {
+        ranks.push_back(id);
+      }
+    }
+    for (const ClientId id : ranks) {
+      close(id, "");
+    }
+  }
+
+  void announce(const std::string& group, const std::string& text) {
+    deliver(table_.announce(group, text));
+  }
+  size_t num_members(const std::string& group) const { return table_.num_members(group); }
 
  private:
   void watch(int fd, uint64_t tag, uint32_t events, int operation) {
@@ -84,34 +153,8 @@ class StoreServer::Loop {
   }
 
   void run() {
-    epoll_event events[64];
-    for (;;) {
-      const int n = ::epoll_wait(epoll_.get(), events, 64, next_timeout().poll_ms());
-      for (int i = 0; i < n; ++i) {
-        const uint64_t tag = events[i].data.u64;
-        if (tag == kWakeTag) {
-          return;
-        }
-        try {
-          if (tag == kListenerTag) {
-            accept_all();
-          } else if (connections_.count(tag) != 0) {
-            serve(tag, events[i].events);
-          }
-        } catch (const Error& error) {  // of one connection: the others are served on
-          log::warn("store", "{}", error.what());
-        }
-      }
-      drop_silent_strangers();
+    while (serve_events(next_timeout().poll_ms())) {
     }
-  }
-
-  Deadline next_timeout() const {
-    Deadline first = Deadline::never();
-    for (const ClientId id : strangers_) {
-      first = first.earlier(connections_.at(id).greeting_deadline);
-    }
-    return first;
   }
 
   void drop_silent_strangers() {
@@ -131,6 +174,9 @@ class StoreServer::Loop {
           continue;
         }
         return;
+      }
+      if (strangers_.size() >= kMaxStrangers) {
+        close(*strangers_.begin(), "it proved nothing while others came");
       }
       if (connections_.size() >= options_.max_connections) {
         log::warn("store", "refused {}: {} connections are open, the limit", socket.peer_text(),
@@ -194,12 +240,24 @@ class StoreServer::Loop {
       if (!store::decode(connection.in, limit, message)) {
         return;
       }
-      if (connection.is_trusted) {
+      if (connection.is_agent) {
+        hear(id, message);
+      } else if (connection.is_trusted) {
         deliver(table_.handle(id, message));
       } else {
         greet(id, connection, message);
       }
     }
+  }
+
+  void hear(ClientId id, const Message& message) {
+    if (message.kind != Kind::Agent) {
+      throw FormatError("an agent sent a message of kind {}", static_cast<int>(message.kind));
+    }
+    Reader in(message.body);
+    const std::string text = in.text();
+    in.end();
+    agents_->agent_said(id, text);
   }
 
   void greet(ClientId id, Connection& connection, const Message& message) {
@@ -210,13 +268,13 @@ class StoreServer::Loop {
       }
       const uint16_t version = in.u16();
       in.bytes(connection.client_nonce.data(), connection.client_nonce.size());
-      const std::string job_id = in.text();
+      connection.scope = in.text();
       in.end();
       if (version != store::kVersion) {
         refuse(id, fmt::format("it speaks version {} of the store's protocol, this is {}", version,
                                store::kVersion));
-      } else if (job_id != options_.job_id) {
-        refuse(id, fmt::format("it belongs to job {}, not to this one", job_id));
+      } else if (const std::string mistake = scope_mistake(connection.scope); !mistake.empty()) {
+        refuse(id, mistake);
       } else {
         connection.server_nonce = random_nonce();
         const Proof proof = prove("server", connection);
@@ -238,18 +296,44 @@ class StoreServer::Loop {
       refuse(id, "it does not know the job's secret (LOCKSTEP_JOB_SECRET)");
       return;
     }
+    // Between challenge and answer the ranks may have been started anew.
+    if (const std::string mistake = scope_mistake(connection.scope); !mistake.empty()) {
+      refuse(id, mistake);
+      return;
+    }
     connection.is_trusted = true;
+    connection.is_agent = agents_ != nullptr && connection.scope == agent_scope();
     strangers_.erase(id);
     send(id, {Kind::Welcome, 0, {}});
+    if (connections_.count(id) != 0 && connection.is_agent) {
+      agents_->agent_came(id, connection.socket.peer_host());
+    }
+  }
+
+  std::string agent_scope() const { return store::agent_scope(options_.job_id); }
+  std::string rank_scope() const {
+    return generation_ < 0 ? options_.job_id : store::rank_scope(options_.job_id, generation_);
+  }
+
+  // Empty if a client of this scope may go on to prove itself.
+  std::string scope_mistake(const std::string& scope) const {
+    if (scope == rank_scope() || (agents_ != nullptr && scope == agent_scope())) {
+      return "";
+    }
+    if (generation_ >= 0 && scope.starts_with(options_.job_id + "/g")) {
+      return fmt::format("it belongs to start {} of the job, which is at start {}",
+                         scope.substr(options_.job_id.size() + 2), generation_);
+    }
+    return fmt::format("it belongs to job {}, not to this one", scope.substr(0, scope.find('/')));
   }
 
   Proof prove(std::string_view side, const Connection& connection) const {
-    return make_proof(options_.secret, side, options_.job_id, connection.client_nonce,
+    return make_proof(options_.secret, side, connection.scope, connection.client_nonce,
                       connection.server_nonce);
   }
 
   void refuse(ClientId id, const std::string& reason) {
-    log::warn("store", "refused {}: {}", connections_.at(id).socket.peer_text(), reason);
+    log_refusal("refused", connections_.at(id).socket, reason);
     connections_.at(id).is_closing = true;
     send(id, {Kind::Refused, 0, Writer().text(reason).take()});
   }
@@ -299,11 +383,28 @@ class StoreServer::Loop {
       return;
     }
     if (!reason.empty()) {
-      log::warn("store", "dropped {}: {}", found->second.socket.peer_text(), reason);
+      log_refusal("dropped", found->second.socket, reason);
     }
+    const bool is_agent = found->second.is_agent;
     strangers_.erase(id);
     connections_.erase(found);  // closing takes it out of the epoll set
-    deliver(table_.drop(id));
+    if (is_agent) {
+      agents_->agent_went(id);
+    } else {
+      deliver(table_.drop(id));
+    }
+  }
+
+  // Ten thousand strangers must not cost the job a full disk either.
+  void log_refusal(const char* what, const Socket& socket, const std::string& reason) {
+    ++num_refused_;
+    const bool is_power = (num_refused_ & (num_refused_ - 1)) == 0;
+    if (num_refused_ <= kMaxLoggedRefusals || is_power) {
+      log::warn("store", "{} {}: {}{}", what, socket.peer_text(), reason,
+                num_refused_ <= kMaxLoggedRefusals
+                    ? ""
+                    : fmt::format(" (the {}th refusal; not all are logged)", num_refused_));
+    }
   }
 
   StoreServerOptions options_;
@@ -314,7 +415,10 @@ class StoreServer::Loop {
   UniqueFd spare_ = open_file("/dev/null", O_RDONLY);  // see turn_one_away()
   ClientId next_id_ = kFirstClient;
   std::map<ClientId, Connection> connections_;
-  std::set<ClientId> strangers_;  // connections that have proved nothing yet
+  std::set<ClientId> strangers_;  // connections that have proved nothing yet, in their order
+  AgentListener* agents_ = nullptr;
+  int64_t generation_ = -1;  // -1: ranks are not told apart by it
+  uint64_t num_refused_ = 0;
   std::thread thread_;
 };
 
@@ -323,6 +427,33 @@ StoreServer::StoreServer(StoreServerOptions options)
 StoreServer::~StoreServer() = default;
 void StoreServer::start() {
   loop_->start();
+}
+int StoreServer::fd() const {
+  return loop_->fd();
+}
+Deadline StoreServer::next_timeout() const {
+  return loop_->next_timeout();
+}
+void StoreServer::serve() {
+  loop_->serve_events(0);
+}
+void StoreServer::listen_to_agents(AgentListener& listener) {
+  loop_->listen_to_agents(listener);
+}
+void StoreServer::tell_agent(uint64_t agent, const std::string& text) {
+  loop_->tell_agent(agent, text);
+}
+void StoreServer::hang_up(uint64_t agent) {
+  loop_->hang_up(agent);
+}
+void StoreServer::begin_generation(int64_t generation) {
+  loop_->begin_generation(generation);
+}
+void StoreServer::announce(const std::string& group, const std::string& text) {
+  loop_->announce(group, text);
+}
+size_t StoreServer::num_members(const std::string& group) const {
+  return loop_->num_members(group);
 }
 const Endpoint& StoreServer::endpoint() const {
   return loop_->endpoint();

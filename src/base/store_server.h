@@ -9,9 +9,11 @@
 // group is told at once. Members may send each other short notes through the server (who has
 // arrived where).
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "base/deadline.h"
 #include "base/socket.h"
 
 namespace lockstep {
@@ -25,7 +27,16 @@ struct StoreServerOptions {
   size_t max_connections = 65536;
 };
 
-// Serves from a thread of its own until destroyed.
+// The head of a job listens to its agents (one per node) on the same port; docs/formats/store.md.
+class AgentListener {
+ public:
+  virtual ~AgentListener() = default;
+  virtual void agent_came(uint64_t agent, const std::string& address) = 0;  // it has proved itself
+  virtual void agent_said(uint64_t agent, const std::string& text) = 0;
+  virtual void agent_went(uint64_t agent) = 0;  // its connection is over
+};
+
+// Serves from a thread of its own (start()), or from the caller's poll loop (fd(), serve()).
 class StoreServer {
  public:
   // Binds, but serves only after start(): a launcher forks between the two.
@@ -36,6 +47,25 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   void start();
+
+  // Without a thread: when fd() is readable or next_timeout() has passed, call serve(). What
+  // follows is for this way only.
+  int fd() const;
+  Deadline next_timeout() const;
+  void serve();
+
+  // From now on agents are let in and heard by `listener`, which must outlive this object.
+  void listen_to_agents(AgentListener& listener);
+  void tell_agent(uint64_t agent, const std::string& text);
+  void hang_up(uint64_t agent);  // once everything told to it is sent; agent_went() follows
+
+  // The ranks are started anew: every key and every rank's connection of before is gone, and only
+  // ranks of this generation are let in. Until the first call ranks prove the plain job id.
+  void begin_generation(int64_t generation);
+
+  // A note to the ranks that have joined `group`, and how many there are.
+  void announce(const std::string& group, const std::string& text);
+  size_t num_members(const std::string& group) const;
 
   // Where it listens, with the port that was chosen.
   const Endpoint& endpoint() const;

@@ -214,6 +214,23 @@ void Table::relay(ClientId client, Reader& in, std::vector<Outgoing>& out) {
   }
 }
 
+std::vector<Outgoing> Table::announce(const std::string& group, const std::string& text) const {
+  std::vector<Outgoing> out;
+  const auto found = groups_.find(group);
+  if (found != groups_.end()) {
+    const Message event{Kind::Noted, 0, Writer().text(group).i64(-1).text(text).take()};
+    for (const auto& [rank, member] : found->second.present) {
+      out.push_back({member.client, event});
+    }
+  }
+  return out;
+}
+
+size_t Table::num_members(const std::string& group) const {
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? 0 : found->second.present.size();
+}
+
 std::vector<Outgoing> Table::drop(ClientId client) {
   for (auto entry = waiters_.begin(); entry != waiters_.end();) {
     std::erase_if(entry->second, [&](const Waiter& w) { return w.client == client; });

@@ -32,6 +32,10 @@ class Table {
   // of its groups are told.
   std::vector<Outgoing> drop(ClientId client);
 
+  // A note to every member of `group` from outside of it (`from`: -1).
+  std::vector<Outgoing> announce(const std::string& group, const std::string& text) const;
+  size_t num_members(const std::string& group) const;
+
   size_t num_keys() const { return values_.size(); }
 
  private:

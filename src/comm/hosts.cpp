@@ -1,10 +1,7 @@
 #include "comm/hosts.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <map>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -12,6 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/network.h"
 
 namespace lockstep {
 namespace {
@@ -30,49 +28,6 @@ std::string boot_id() {
   return text;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
-}
-
-std::string numeric(const sockaddr* address) {
-  char text[NI_MAXHOST] = {};
-  const socklen_t length =
-      address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  return text;
-}
-
-// The address of the interface `name` ("eth0"), or `name` itself if it is an address of this host.
-std::string interface_address(const std::string& name, const char* variable) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) {
-    throw IoError("getifaddrs: {}", errno_text(errno));
-  }
-  std::string found;
-  std::string all;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const bool is_ip = entry->ifa_addr != nullptr && (entry->ifa_addr->sa_family == AF_INET ||
-                                                      entry->ifa_addr->sa_family == AF_INET6);
-    if (!is_ip) {
-      continue;
-    }
-    const std::string address = numeric(entry->ifa_addr);
-    all += fmt::format("{}{} {}", all.empty() ? "" : ", ", entry->ifa_name, address);
-    if (found.empty() && (name == entry->ifa_name || name == address)) {
-      found = address;
-    }
-  }
-  ::freeifaddrs(list);
-  if (found.empty()) {
-    throw UsageError(
-        "init: {}={} is neither an interface nor an address of this host; there are: {}", variable,
-        name, all);
-  }
-  return found;
-}
-
 }  // namespace
 
 std::string Host::to_json() const {
@@ -87,10 +42,8 @@ Host Host::from_json(const std::string& text) {
 
 Host describe_host(const Store& store) {
   const Env env;
-  char name[256] = "unknown";
-  ::gethostname(name, sizeof name - 1);
   Host host;
-  host.name = name;
+  host.name = host_name();
   // Abstract sockets, by which memory is passed, end at the network namespace.
   host.id = fmt::format("{} {} {} {}", boot_id(), read_link("/proc/self/ns/net"),
                         read_link("/proc/self/ns/user"), env.text("LOCKSTEP_NODE_ID").value_or(""));
@@ -98,7 +51,8 @@ Host describe_host(const Store& store) {
   host.store = store.client()->peer_host();
   for (const char* variable : {"LOCKSTEP_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
     if (const auto wanted = env.text(variable); wanted && host.interface.empty()) {
-      host.interface = interface_address(wanted->substr(0, wanted->find(',')), variable);
+      host.interface = interface_address(wanted->substr(0, wanted->find(',')),
+                                         fmt::format("init: {} =", variable));
     }
   }
   return host;

@@ -4,6 +4,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/store_protocol.h"
+
 namespace lockstep {
 namespace {
 
@@ -82,7 +84,8 @@ std::string first_host(const std::string& list) {
 
 LaunchEnv from_lockstep(const Env& env) {
   LaunchEnv launch = read_ranks(env, {"lockstep run", "LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE"});
-  launch.job_id = env.text("LOCKSTEP_JOB_ID").value_or("");
+  launch.job_id = store::rank_scope(env.text("LOCKSTEP_JOB_ID").value_or(""),
+                                    env.integer("LOCKSTEP_GENERATION", 0, INT64_MAX).value_or(0));
   if (launch.size > 1) {
     const auto store = env.text("LOCKSTEP_STORE");
     if (!store) {

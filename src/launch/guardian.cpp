@@ -145,6 +145,8 @@ void Guardian::read_control() {
       stop();
     } else if (received.message->kind == MessageKind::Kill) {
       stopping_ = killing_ = true;
+    } else if (received.message->kind == MessageKind::Checkpoint) {
+      ask_for_checkpoint();
     }
   }
 }
@@ -187,6 +189,15 @@ void Guardian::stop() {
   }
   signal_groups(SIGTERM);
   signal_groups(SIGCONT);  // a stopped process acts on SIGTERM only once it goes on
+}
+
+// SIGUSR1 ends a process that does not expect it.
+void Guardian::ask_for_checkpoint() {
+  for (const Worker& worker : workers_) {
+    if (worker.running && catches(worker.pid, SIGUSR1)) {
+      ::kill(worker.pid, SIGUSR1);
+    }
+  }
 }
 
 void Guardian::signal_groups(int signal) {

@@ -45,6 +45,7 @@ class Guardian {
   void worker_ended(Worker& worker);
   void reap_orphans();
   void stop();
+  void ask_for_checkpoint();
   void signal_groups(int signal);
   bool groups_are_empty();
   void kill_everyone();

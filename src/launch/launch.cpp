@@ -2,16 +2,13 @@
 
 #include <fcntl.h>
 #include <filesystem>
-#include <system_error>
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
 
-#include "base/secret.h"
-#include "base/store_server.h"
-#include "base/unique_fd.h"
+#include "base/env.h"
 #include "launch/leader.h"
-#include "launch/plan.h"
+#include "launch/meeting.h"
 
 namespace lockstep {
 
@@ -24,6 +21,17 @@ void check_options(const LaunchOptions& options) {
   if (options.procs_per_node < 1 || options.procs_per_node > kMaxProcsPerNode) {
     throw UsageError("--nproc-per-node {} is not in [1, {}]", options.procs_per_node,
                      kMaxProcsPerNode);
+  }
+  if (options.min_nodes < 1 || options.max_nodes < options.min_nodes ||
+      options.max_nodes > kMaxNodes) {
+    throw UsageError("--nnodes {}:{} is not a range in [1, {}]", options.min_nodes,
+                     options.max_nodes, kMaxNodes);
+  }
+  if (options.max_nodes > 1 && options.meeting.endpoint.empty()) {
+    throw UsageError(
+        "--nnodes {} needs a place to meet: --rdzv-endpoint HOST:PORT on every node, or "
+        "--master-addr and --node-rank",
+        options.max_nodes);
   }
   if (options.local_nodes < 1 || options.local_nodes > kMaxLocalNodes) {
     throw UsageError("--local-nodes {} is not in [1, {}]", options.local_nodes, kMaxLocalNodes);
@@ -44,27 +52,6 @@ void open_standard_fds() {
   }
 }
 
-void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
-  for (const NodePlan& node : nodes) {
-    for (const WorkerPlan& worker : node.workers) {
-      std::error_code error;
-      std::filesystem::create_directories(worker.log_folder, error);
-      if (error) {
-        throw UsageError("cannot make {}: {}; give a --log-dir that you can write to (it is {})",
-                         worker.log_folder, error.message(), log_dir);
-      }
-    }
-  }
-}
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    entries.emplace_back(*entry);
-  }
-  return entries;
-}
-
 }  // namespace
 
 int run_job(const LaunchOptions& options) {
@@ -76,26 +63,7 @@ int run_job(const LaunchOptions& options) {
     job_options.output.log_dir =
         std::filesystem::absolute(options.output.log_dir).lexically_normal().string();
   }
-  JobIdentity job{.id = make_job_id(), .secret = make_secret()};
-  StoreServer store({.listen = {"127.0.0.1", 0}, .job_id = job.id, .secret = job.secret});
-  const ReservedPort master = reserve_port();
-  job.store = store.endpoint();
-  job.master_port = master.port;
-
-  std::vector<NodePlan> nodes = plan_nodes(job_options, job, own_environment());
-  if (!options.output.log_dir.empty()) {
-    make_log_folders(job_options.output.log_dir, nodes);
-  }
-  Leader leader(job_options, std::move(nodes));
-  leader.start_agents();
-  store.start();  // only now: a process with threads must not fork ones that go on without exec
-  const Report report = leader.wait();
-  const bool is_quiet = options.quiet_code != 0 && report.exit_code == options.quiet_code;
-  if (!report.text.empty() && !is_quiet) {
-    const ssize_t ignored = ::write(STDERR_FILENO, report.text.data(), report.text.size());
-    static_cast<void>(ignored);
-  }
-  return report.exit_code;
+  return Leader(job_options, plan_meeting(options.meeting, Env())).run();
 }
 
 }  // namespace lockstep

@@ -1,82 +1,131 @@
 #include "launch/leader.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <filesystem>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/version.h>
 
-#include "launch/agent.h"
+#include "base/network.h"
 #include "launch/fork.h"
-#include "launch/sweep.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr auto kAgentGrace =
-    std::chrono::seconds(2);  // beyond the workers' own, then agents are killed
-constexpr auto kSweepLimit = std::chrono::seconds(10);
-constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
+constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
+constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
+constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
 
-// An agent and a guardian outlive what is sent to the terminal's whole process group: the leader
-// decides.
-void ignore_job_signals() {
-  for (const int signal : kStopSignals) {
-    ::signal(signal, SIG_IGN);
+std::vector<std::string> own_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
   }
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a log file at the size limit is an error of write(2), not an end
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  return entries;
 }
 
-}  // namespace
-
-Leader::Leader(const LaunchOptions& options, std::vector<NodePlan> nodes)
-    : options_(options), nodes_(std::move(nodes)), spared_(living_descendants()) {
-  for (const NodePlan& node : nodes_) {
+void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
+  for (const NodePlan& node : nodes) {
     for (const WorkerPlan& worker : node.workers) {
-      ranks_.push_back({.rank = worker.rank,
-                        .node = node.node,
-                        .local_rank = worker.local_rank,
-                        .log_folder = worker.log_folder});
+      std::error_code error;
+      std::filesystem::create_directories(worker.log_folder, error);
+      if (error) {
+        throw UsageError("cannot make {}: {}; give a --log-dir that you can write to (it is {})",
+                         worker.log_folder, error.message(), log_dir);
+      }
     }
   }
 }
 
-void Leader::start_agents() {
-  adopt_orphans();
-  block_signals();
-  UniqueFd lock;
-  if (nodes_.size() > 1) {
-    lock.reset(::memfd_create("lockstep-output-lock", MFD_CLOEXEC));
+}  // namespace
+
+Leader::Leader(const LaunchOptions& options, Meeting meeting)
+    : options_(options),
+      meeting_(std::move(meeting)),
+      master_(reserve_port(options.master_port)),
+      last_turn_(Clock::now()) {
+  if (meeting_.is_head) {
+    open_head();
   }
-  for (const NodePlan& node : nodes_) {
-    start_agent(node, lock.get());
+  if (!meeting_.is_head) {
+    join_by_ = Deadline::after(options_.meeting.join_timeout);
+    next_try_ = Deadline::after(std::chrono::nanoseconds(0));
   }
 }
 
-void Leader::start_agent(const NodePlan& plan, int lock_fd) {
-  FdPair link = make_socket_pair(SOCK_SEQPACKET);
-  const int agent_fd = link.write.get();
-  const pid_t leader = ::getpid();
-  const pid_t pid = fork_child([&] {
-    die_with_parent(leader);
-    close_all_except({agent_fd, lock_fd});
-    ignore_job_signals();
-    return Agent(plan, agent_fd, lock_fd).run();
-  });
-  agents_.push_back({.node = plan.node, .pid = pid, .link = std::move(link.read)});
+void Leader::open_head() {
+  std::string why;
+  for (const Endpoint& endpoint : meeting_.endpoints) {
+    try {
+      store_ = std::make_unique<StoreServer>(StoreServerOptions{
+          .listen = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret});
+      break;
+    } catch (const IoError& error) {
+      why = error.what();
+    }
+  }
+  if (!store_) {
+    if (!meeting_.may_join) {
+      throw UsageError("{}; is another job there? choose another port", why);
+    }
+    log::info("run", "{}: joining whoever listens there", why);
+    meeting_.is_head = false;
+    return;
+  }
+  head_ = std::make_unique<Head>(CoordinatorOptions{.name = options_.name,
+                                                    .program = options_.command.front(),
+                                                    .min_nodes = options_.min_nodes,
+                                                    .max_nodes = options_.max_nodes,
+                                                    .max_restarts = options_.max_restarts,
+                                                    .store = store_->endpoint().text(),
+                                                    .join_timeout = options_.meeting.join_timeout,
+                                                    .last_call = options_.meeting.last_call,
+                                                    .lost_after = options_.meeting.lost_after,
+                                                    .stop_grace = options_.stop_grace},
+                                 *store_, [this](const HeadMessage& message) { obey(message); });
+}
+
+MemberInfo Leader::describe() const {
+  std::string what = fmt::format("lockstep {} run", kVersion);
+  for (const std::string& argument : options_.command) {
+    what += " " + argument;
+  }
+  std::string address = meeting_.local_addr;
+  if (address.empty()) {
+    address = head_ ? store_->endpoint().host : link_->local_host();
+  }
+  return {.host = host_name(),
+          .address = address,
+          .pid = ::getpid(),
+          .node_rank = options_.meeting.node_rank,
+          .num_nodes = options_.local_nodes,
+          .procs_per_node = options_.procs_per_node,
+          .master_port = master_.port,
+          .what = what,
+          .is_head = head_ != nullptr};
+}
+
+int Leader::run() {
+  adopt_orphans();
+  block_signals();
+  if (head_) {
+    tell({.kind = MemberSays::Join, .info = describe()});
+  }
+  while (!end_ || (ranks_ && !ranks_->is_gone())) {
+    poll_once();
+  }
+  return finish();
 }
 
 void Leader::block_signals() {
@@ -85,7 +134,9 @@ void Leader::block_signals() {
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t mask;
   ::sigemptyset(&mask);
-  for (const int signal : kStopSignals) {
+  std::vector<int> wanted = options_.stop_signals;
+  wanted.push_back(SIGUSR1);
+  for (const int signal : wanted) {
     struct sigaction action {};
     ::sigaction(signal, nullptr, &action);
     if (action.sa_handler != SIG_IGN) {  // nohup, or a shell's background job: it stays ignored
@@ -99,142 +150,219 @@ void Leader::block_signals() {
   }
 }
 
-Report Leader::wait() {
-  const auto lives = [](const AgentLink& agent) { return static_cast<bool>(agent.link); };
-  while (std::any_of(agents_.begin(), agents_.end(), lives)) {
-    poll_once();
+Deadline Leader::next_timeout() const {
+  Deadline next = next_try_.earlier(next_beat_);
+  if (head_) {
+    next = next.earlier(head_->next_timeout());
   }
-  clean_up();
-  return make_report(options_.name, ranks_, cause_);
+  if (ranks_) {
+    next = next.earlier(ranks_->next_timeout());
+  }
+  return next;
 }
 
 void Leader::poll_once() {
-  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0}};
-  for (const AgentLink& agent : agents_) {
-    polls.push_back({agent.link ? agent.link.get() : -1, POLLIN, 0});
+  for (const MemberMessage& message : std::exchange(deferred_, {})) {
+    tell(message);
   }
-  ::poll(polls.data(), polls.size(), kill_agents_at_.poll_ms());
-  // Agents first: an end that came before a signal is the cause of what follows.
-  for (size_t i = 0; i < agents_.size(); ++i) {
-    if (polls[i + 1].revents != 0) {
-      read_agent(agents_[i]);
-    }
+  if (end_ && !ranks_) {
+    return;
+  }
+  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
+                            {head_ ? head_->fd() : -1, POLLIN, 0},
+                            {link_ ? link_->fd() : -1, POLLIN, 0}};
+  if (ranks_) {
+    ranks_->add_polls(polls);
+  }
+  ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
+  // The ranks first: an end that came before a signal is the cause of what follows.
+  if (ranks_ && !ranks_->is_gone()) {
+    ranks_->serve();
   }
   if (polls[0].revents != 0) {
     read_signals();
   }
-  if (kill_agents_at_.expired()) {
-    kill_agents_at_ = Deadline::never();
-    agents_killed_ = true;
-    for (const AgentLink& agent : agents_) {
-      if (agent.link) {
-        ::kill(agent.pid, SIGKILL);  // stopped or stuck in a write; its guardian does the rest
-      }
-    }
+  if (head_) {
+    head_->serve();
   }
+  if (polls[2].revents != 0 && link_) {
+    read_head();
+  }
+  if (next_beat_.expired()) {
+    beat();
+  }
+  if (next_try_.expired()) {
+    try_to_join();
+  }
+  last_turn_ = Clock::now();
 }
 
 void Leader::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (!stopping_) {
-      cause_.signal = signal;
-      say(fmt::format("{}: stopping {} ranks; they have {} to end{}", signal_name(signal),
-                      ranks_.size(), to_text(options_.stop_grace),
-                      signal == SIGINT ? " (Ctrl-C again kills them now)" : ""));
-      stop();
-    } else if (signal == SIGINT) {
-      kill_now();
+    if (head_ || link_) {
+      tell({.kind = MemberSays::Signal, .signal = signal});
+    } else if (signal != SIGUSR1) {
+      end_ =
+          HeadMessage{.kind = HeadSays::End,
+                      .code = 128 + signal,
+                      .text = fmt::format("{}: stopped by {}", options_.name, signal_name(signal))};
     }
   }
 }
 
-void Leader::read_agent(AgentLink& agent) {
-  for (;;) {
-    const Received received = receive_message(agent.link.get());
-    if (received.closed) {
-      agent_gone(agent);
+void Leader::try_to_join() {
+  const Endpoint& endpoint = meeting_.endpoints.at(next_endpoint_);
+  next_endpoint_ = (next_endpoint_ + 1) % meeting_.endpoints.size();
+  next_try_ = Deadline::after(kJoinPause);
+  try {
+    link_ = std::make_unique<HeadLink>(
+        HeadLinkOptions{.head = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret},
+        Deadline::after(kJoinTime));
+    next_try_ = Deadline::never();
+    next_beat_ = Deadline::after(kBeatInterval);
+    tell({.kind = MemberSays::Join, .info = describe()});
+    return;
+  } catch (const UsageError& error) {  // another job is there, or the secret is another
+    if (meeting_.endpoints.size() == 1) {
+      give_up(error.what());
       return;
     }
-    if (!received.message) {
-      return;
-    }
-    take(agent, *received.message);
+    last_refusal_ = error.what();
+  } catch (const Error& error) {  // nobody is there yet
+    last_refusal_ = error.what();
+  }
+  if (join_by_.expired()) {
+    give_up(fmt::format("the head of the job did not answer within {}: {}",
+                        to_text(options_.meeting.join_timeout), last_refusal_));
   }
 }
 
-void Leader::take(AgentLink& agent, const Message& message) {
-  if (message.kind == MessageKind::Failed) {
-    agent.failed = true;
-    break_job(
-        nodes_.size() > 1 ? fmt::format("node {}: {}", agent.node, message.text) : message.text, 1);
+void Leader::give_up(const std::string& why) {
+  next_try_ = Deadline::never();
+  end_ = HeadMessage{
+      .kind = HeadSays::End, .code = 1, .text = fmt::format("{}: {}", options_.name, why)};
+}
+
+void Leader::read_head() {
+  try {
+    for (const HeadMessage& message : link_->receive()) {
+      obey(message);
+    }
+  } catch (const Error& error) {
+    lose_head(error.what());
+  }
+}
+
+void Leader::beat() {
+  next_beat_ = Deadline::never();
+  if (!link_ || end_) {
     return;
   }
-  if (message.kind == MessageKind::GuardianLost) {
-    agent.failed = true;
-    break_job(fmt::format("the guardian (pid {}) of node {} ended: {}; its ranks ended with it",
-                          message.pid, agent.node, message.status.text()),
-              message.status.shell_code());
+  next_beat_ = Deadline::after(kBeatInterval);
+  const auto now = Clock::now();
+  const bool was_asleep = now - last_turn_ > kOwnSleep;
+  if (!was_asleep && now - link_->last_heard() > options_.meeting.lost_after) {
+    lose_head(fmt::format("not heard of for {}", to_text(options_.meeting.lost_after)));
     return;
   }
-  RankRecord& rank = ranks_.at(static_cast<size_t>(message.rank));
-  rank.pid = message.pid;
-  if (message.kind == MessageKind::CannotStart && !stopping_) {
-    const int error = message.status.code;
-    cause_.cannot_start = cannot_start_text(options_.command.front(), error);
-    cause_.cannot_start_code = error == ENOENT ? 127 : 126;
-    kill_now();
-  } else if (message.kind == MessageKind::Ended) {
-    rank.ended = true;
-    rank.status = message.status;
-    rank.stopped = message.stopped;
-    rank.stamp_ns = message.stamp_ns;
-    rank.last_lines = message.text;
-    if (rank.failed() && !stopping_) {
-      stop();
+  tell({.kind = MemberSays::Beat});
+}
+
+bool Leader::may_come_back() const {
+  return options_.max_restarts > 0 || options_.min_nodes < options_.max_nodes;
+}
+
+void Leader::lose_head(const std::string& why) {
+  link_.reset();
+  if (end_) {
+    return;  // it has hung up after its last word
+  }
+  if (ranks_ && !ranks_->is_gone()) {
+    ranks_->kill_now();
+  }
+  if (may_come_back()) {
+    say(
+        fmt::format("the head of the job is lost: {}; this node's ranks end, and it tries to join "
+                    "again for {}",
+                    why, to_text(options_.meeting.join_timeout)));
+    join_by_ = Deadline::after(options_.meeting.join_timeout);
+    next_try_ = Deadline::after(kJoinPause);
+  } else {
+    give_up(fmt::format("the head of the job is lost: {}; this node's ranks end", why));
+  }
+}
+
+void Leader::tell(const MemberMessage& message) {
+  if (head_) {
+    head_->hear_local(message);
+  } else if (link_) {
+    try {
+      link_->send(message);
+    } catch (const Error& error) {
+      lose_head(error.what());
     }
   }
 }
 
-void Leader::agent_gone(AgentLink& agent) {
-  agent.link.reset();
-  int status = 0;
-  while (::waitpid(agent.pid, &status, 0) < 0 && errno == EINTR) {
+void Leader::obey(const HeadMessage& message) {
+  switch (message.kind) {
+    case HeadSays::Start:
+      start_ranks(message.assignment);
+      break;
+    case HeadSays::Stop:
+      if (ranks_) {
+        ranks_->stop();
+      }
+      break;
+    case HeadSays::Kill:
+      if (ranks_) {
+        ranks_->kill_now();
+      }
+      break;
+    case HeadSays::Checkpoint:
+      if (ranks_) {
+        ranks_->checkpoint();
+      }
+      break;
+    case HeadSays::Refused:
+      give_up("the head of the job refused this node: " + message.text);
+      break;
+    case HeadSays::End:
+      end_ = message;
+      break;
+    case HeadSays::Beat:
+      break;
   }
-  const ExitStatus end = ExitStatus::from_wait(status);
-  if (!end.ok() && !agent.failed && !agents_killed_) {
-    break_job(fmt::format("the agent (pid {}) of node {} ended: {}; its ranks end with it",
-                          agent.pid, agent.node, end.text()),
-              end.shell_code());
-  }
 }
 
-void Leader::break_job(const std::string& why, int code) {
-  if (!stopping_) {
-    cause_.broken = why;
-    cause_.broken_code = code;
-    stop();
-  }
-}
-
-void Leader::stop() {
-  stopping_ = true;
-  kill_agents_at_ = Deadline::after(options_.stop_grace + kAgentGrace);
-  tell_agents(MessageKind::Stop);
-}
-
-void Leader::kill_now() {
-  stopping_ = true;
-  kill_agents_at_ = Deadline::after(kAgentGrace);
-  tell_agents(MessageKind::Kill);
-}
-
-void Leader::tell_agents(MessageKind kind) {
-  for (const AgentLink& agent : agents_) {
-    if (agent.link) {
-      send_message(agent.link.get(), {.kind = kind});
+void Leader::start_ranks(const Assignment& place) {
+  const JobIdentity job{.id = meeting_.job_id,
+                        .secret = meeting_.secret,
+                        .role = options_.role,
+                        .max_restarts = options_.max_restarts,
+                        .place = place};
+  try {
+    std::vector<NodePlan> nodes = plan_nodes(options_, job, own_environment());
+    if (!options_.output.log_dir.empty()) {
+      make_log_folders(options_.output.log_dir, nodes);
     }
+    ranks_ = std::make_unique<LocalRanks>(
+        LocalRanksOptions{.generation = place.generation,
+                          .stop_grace = options_.stop_grace,
+                          .tell = [this](const MemberMessage& message) { tell(message); },
+                          .say = [this](const std::string& sentence) { say(sentence); }},
+        std::move(nodes));
+  } catch (const Error& error) {
+    // The head may be in the middle of telling others to start: it hears of this in the next turn.
+    ranks_.reset();
+    const bool is_usage = dynamic_cast<const UsageError*>(&error) != nullptr;
+    deferred_.push_back({.kind = MemberSays::Failed,
+                         .generation = place.generation,
+                         .status = {.code = is_usage ? 2 : 1},
+                         .text = error.what()});
+    deferred_.push_back({.kind = MemberSays::Idle, .generation = place.generation});
   }
 }
 
@@ -244,16 +372,23 @@ void Leader::say(const std::string& sentence) const {
   static_cast<void>(ignored);  // there is nobody left to tell
 }
 
-// Agents that were killed leave their guardians to us; these end by themselves, but we do not go
-// before.
-void Leader::clean_up() {
-  const std::vector<pid_t> left = kill_descendants(Deadline::after(kSweepLimit), spared_);
-  if (!left.empty()) {
-    say(
-        fmt::format("{} processes cannot be killed (pids {}): the kernel waits for a device or a "
-                    "file system on their behalf",
-                    left.size(), fmt::join(left, ", ")));
+int Leader::finish() {
+  std::string text = end_->text.empty() ? "" : end_->text + "\n";
+  if (head_) {
+    const Deadline farewell = Deadline::after(kFarewellTime);
+    while (head_->has_members() && !farewell.expired()) {
+      pollfd entry{head_->fd(), POLLIN, 0};
+      ::poll(&entry, 1, farewell.poll_ms());
+      head_->serve();
+    }
+    text = head_->report().text;
   }
+  const bool is_quiet = options_.quiet_code != 0 && end_->code == options_.quiet_code;
+  if (!text.empty() && !is_quiet) {
+    const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+    static_cast<void>(ignored);
+  }
+  return end_->code;
 }
 
 }  // namespace lockstep

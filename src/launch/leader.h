@@ -1,61 +1,71 @@
 #pragma once
 
-// The process that a user starts: it forks the agents, hears from them, decides when the job is
-// over and how it ended.
+// The process that a user starts: it starts this host's ranks when the head says so, passes on what
+// becomes of them, and is the head itself where that is its place.
 
-#include <sys/types.h>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/store_server.h"
 #include "base/unique_fd.h"
-#include "launch/message.h"
+#include "launch/head.h"
+#include "launch/head_link.h"
+#include "launch/launch.h"
+#include "launch/local_ranks.h"
+#include "launch/meeting.h"
 #include "launch/plan.h"
-#include "launch/report.h"
 
 namespace lockstep {
 
+// Lives in a process without threads.
 class Leader {
  public:
-  Leader(const LaunchOptions& options, std::vector<NodePlan> nodes);
+  Leader(const LaunchOptions& options, Meeting meeting);
 
-  // Takes over the signals that end a job, then forks one agent per node. No thread may exist yet.
-  void start_agents();
-
-  // Until every process of the job is gone.
-  Report wait();
+  // Until the job is over and every process of it on this host is gone; the exit code.
+  int run();
 
  private:
-  struct AgentLink {
-    int node = 0;
-    pid_t pid = 0;
-    UniqueFd link;        // empty once the agent is gone
-    bool failed = false;  // it has said itself why
-  };
-
-  void start_agent(const NodePlan& plan, int lock_fd);
+  void open_head();
   void block_signals();
   void poll_once();
+  Deadline next_timeout() const;
   void read_signals();
-  void read_agent(AgentLink& agent);
-  void take(AgentLink& agent, const Message& message);
-  void agent_gone(AgentLink& agent);
-  void break_job(const std::string& why, int code);
-  void stop();
-  void kill_now();
-  void tell_agents(MessageKind kind);
+  void try_to_join();
+  void read_head();
+  void lose_head(const std::string& why);
+  void beat();
+  void tell(const MemberMessage& message);  // the head, wherever it is
+  void obey(const HeadMessage& message);
+  void start_ranks(const Assignment& place);
+  MemberInfo describe() const;
+  bool may_come_back() const;
+  void give_up(const std::string& why);
   void say(const std::string& sentence) const;
-  void clean_up();
+  int finish();
 
   const LaunchOptions& options_;
-  const std::vector<NodePlan> nodes_;
-  const std::vector<pid_t> spared_;  // children from before: not ours to kill
-  std::vector<AgentLink> agents_;
-  std::vector<RankRecord> ranks_;
+  Meeting meeting_;
+  const ReservedPort master_;
   UniqueFd signals_;
-  StopCause cause_;
-  bool stopping_ = false;
-  bool agents_killed_ = false;
-  Deadline kill_agents_at_ = Deadline::never();
+
+  // One of the two: the head is here, or it is elsewhere.
+  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<Head> head_;
+  std::unique_ptr<HeadLink> link_;  // empty while there is no connection
+
+  std::unique_ptr<LocalRanks> ranks_;    // empty before the first start
+  std::vector<MemberMessage> deferred_;  // for the head
+  size_t next_endpoint_ = 0;
+  Deadline join_by_ = Deadline::never();
+  Deadline next_try_ = Deadline::never();  // to join
+  Deadline next_beat_ = Deadline::never();
+  Clock::time_point last_turn_;
+  std::string last_refusal_;
+  std::optional<HeadMessage> end_;  // what the head said last
 };
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/env.h"
 #include "base/socket.h"
 
 namespace lockstep {
@@ -15,16 +16,36 @@ namespace lockstep {
 struct MeetingOptions {
   std::string job_id;           // empty: made up, which only a job of one `lockstep run` can do
   std::string endpoint;         // "host[:port]" of the head; empty: this process alone is the job
+  int num_ports = 1;            // from the endpoint's on: the head takes the first that is free
   std::optional<bool> is_head;  // unset: it is, if `endpoint` is an address of this host
   int node_rank = -1;           // fixed from outside; -1: in the order of joining
   std::string local_addr;       // the address or interface by which other nodes reach this one
   std::string secret_file;      // empty: LOCKSTEP_JOB_SECRET, else the user's key
-  std::chrono::nanoseconds join_timeout =
-      std::chrono::seconds(600);                                  // until enough nodes are there
+  std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
+                                                                      // there
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);  // for more than the least number
   std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);  // of silence
 };
 
 inline constexpr uint16_t kDefaultMeetingPort = 29400;  // as torchrun's c10d
+
+// Where this process stands. Nothing is open yet.
+struct Meeting {
+  std::string job_id;
+  std::string secret;
+  bool is_head = true;
+  bool may_join = false;            // if the endpoint is taken: another of this job may be the head
+  std::vector<Endpoint> endpoints;  // of the head: where to listen, or where to join, in this order
+  std::string local_addr;           // numeric; empty: what the connection to the head shows
+};
+
+// Throws UsageError where the options leave no way to meet.
+Meeting plan_meeting(const MeetingOptions& options, const Env& env);
+
+// The secret of a job of several processes. From `secret_file`; else LOCKSTEP_JOB_SECRET; else made
+// of the job id and the user's key, a file (0600) in the user's home that is made when first needed
+// and is the same on all nodes where they share that home. Throws UsageError for a file that others
+// can read or that is too short.
+std::string job_secret(const std::string& secret_file, const std::string& job_id, const Env& env);
 
 }  // namespace lockstep

@@ -19,8 +19,9 @@ enum class MessageKind : int32_t {
   Failed,        // the node cannot go on; text: why
   GuardianLost,  // pid, status
   // downwards: leader -> agent -> guardian
-  Stop,  // SIGTERM to all, SIGKILL after the grace
-  Kill,  // SIGKILL to all, now
+  Stop,        // SIGTERM to all, SIGKILL after the grace
+  Kill,        // SIGKILL to all, now
+  Checkpoint,  // SIGUSR1 to the workers that handle it
 };
 
 struct Message {

@@ -32,11 +32,11 @@ void set_torchrun_names(const RankPlace& place, const JobIdentity& job,
   env["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
   env["GROUP_RANK"] = std::to_string(place.node);
   env["GROUP_WORLD_SIZE"] = std::to_string(place.num_nodes);
-  env["ROLE_NAME"] = "default";
-  env["MASTER_ADDR"] = "127.0.0.1";
-  env["MASTER_PORT"] = std::to_string(job.master_port);
-  env["TORCHELASTIC_RESTART_COUNT"] = "0";
-  env["TORCHELASTIC_MAX_RESTARTS"] = "0";
+  env["ROLE_NAME"] = job.role;
+  env["MASTER_ADDR"] = job.place.master_addr;
+  env["MASTER_PORT"] = std::to_string(job.place.master_port);
+  env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.place.restart_count);
+  env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   env["TORCHELASTIC_RUN_ID"] = job.id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   env.erase("TORCHELASTIC_ERROR_FILE");
@@ -54,10 +54,10 @@ void set_own_names(const RankPlace& place, const JobIdentity& job,
   env["LOCKSTEP_NODE_RANK"] = std::to_string(place.node);
   env["LOCKSTEP_NUM_NODES"] = std::to_string(place.num_nodes);
   env["LOCKSTEP_NODE_ID"] = fmt::format("{}-n{}", job.id, place.node);
-  env["LOCKSTEP_STORE"] = job.store.text();
+  env["LOCKSTEP_STORE"] = job.place.store;
   env["LOCKSTEP_JOB_ID"] = job.id;
   env["LOCKSTEP_JOB_SECRET"] = job.secret;
-  env["LOCKSTEP_GENERATION"] = "0";
+  env["LOCKSTEP_GENERATION"] = std::to_string(job.place.generation);
 }
 
 }  // namespace
@@ -104,10 +104,10 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
   rlimit file_limit{};
   ::getrlimit(RLIMIT_NOFILE, &file_limit);
   std::vector<NodePlan> nodes;
-  for (int node = 0; node < options.local_nodes; ++node) {
+  for (int i = 0; i < options.local_nodes; ++i) {
     NodePlan plan{.name = options.name,
-                  .node = node,
-                  .num_nodes = options.local_nodes,
+                  .node = job.place.first_node + i,
+                  .num_nodes = job.place.num_nodes,
                   .isolation = isolation,
                   .stop_grace = options.stop_grace,
                   .output = options.output,
@@ -115,17 +115,18 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                   .command = options.command,
                   .file_limit = file_limit};
     for (int local = 0; local < options.procs_per_node; ++local) {
-      RankPlace place{.rank = node * options.procs_per_node + local,
-                      .world_size = options.local_nodes * options.procs_per_node,
+      RankPlace place{.rank = job.place.first_rank + i * options.procs_per_node + local,
+                      .world_size = job.place.world_size,
                       .local_rank = local,
                       .local_world_size = options.procs_per_node,
-                      .node = node,
-                      .num_nodes = options.local_nodes,
+                      .node = plan.node,
+                      .num_nodes = job.place.num_nodes,
                       .num_cores = num_cores,
                       .ranks_on_host = options.local_nodes * options.procs_per_node};
       std::string folder;
       if (!options.output.log_dir.empty()) {
-        folder = fmt::format("{}/{}/attempt_0/rank_{}", options.output.log_dir, job.id, place.rank);
+        folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
+                             job.place.generation, place.rank);
         place.error_file = folder + "/error.json";
       }
       plan.workers.push_back({.rank = place.rank,
@@ -138,16 +139,19 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
   return nodes;
 }
 
-ReservedPort reserve_port() {
+ReservedPort reserve_port(uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_port = htons(port);
   socklen_t size = sizeof address;
   if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
       ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw IoError("cannot reserve a port for MASTER_PORT: {}", errno_text(errno));
+    throw IoError("cannot reserve {} for MASTER_PORT: {}",
+                  port == 0 ? std::string("a port") : fmt::format("port {}", port),
+                  errno_text(errno));
   }
   return {std::move(fd), ntohs(address.sin_port)};
 }

@@ -10,15 +10,18 @@
 
 #include "base/socket.h"
 #include "launch/isolation.h"
+#include "launch/job_message.h"
 #include "launch/launch.h"
 
 namespace lockstep {
 
+// What one start of the ranks is given, the same on all of a host's.
 struct JobIdentity {
   std::string id;
   std::string secret;
-  Endpoint store;            // lockstep's own store, in the leader
-  uint16_t master_port = 0;  // reserved for a store that rank 0 of a foreign program may open
+  std::string role = "default";
+  int max_restarts = 0;
+  Assignment place;
 };
 
 struct WorkerPlan {
@@ -41,7 +44,7 @@ struct NodePlan {
   std::vector<WorkerPlan> workers;
 };
 
-// Ranks are dealt node by node: rank = node * procs_per_node + local rank.
+// The nodes of this host. Ranks are dealt node by node.
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env);
 
@@ -71,6 +74,6 @@ struct ReservedPort {
   UniqueFd socket;
   uint16_t port = 0;
 };
-ReservedPort reserve_port();
+ReservedPort reserve_port(uint16_t port = 0);  // 0: any
 
 }  // namespace lockstep

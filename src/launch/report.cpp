@@ -1,5 +1,6 @@
 #include "launch/report.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <signal.h>
 #include <unistd.h>
@@ -33,13 +34,16 @@ std::string indent(const std::string& lines) {
 }
 
 std::string failure_text(const std::string& name, const RankRecord& rank) {
-  std::string text =
-      fmt::format("{}: rank {} (node {}, local rank {}, pid {}) failed: {}", name, rank.rank,
-                  rank.node, rank.local_rank, rank.pid, rank.status.text());
+  std::string text = fmt::format("{}: rank {} ({}node {}, local rank {}, pid {}) failed: {}", name,
+                                 rank.rank, rank.host.empty() ? "" : rank.host + ", ", rank.node,
+                                 rank.local_rank, rank.pid, rank.status.text());
   if (rank.status.signal == SIGKILL) {
     text += "; lockstep did not send it: out of memory? (see dmesg)";
   }
   text += "\n";
+  if (!rank.error.empty()) {
+    text += "  its error:\n" + indent(rank.error);
+  }
   if (!rank.last_lines.empty()) {
     text += "  its last output:\n" + indent(rank.last_lines);
   }
@@ -98,7 +102,10 @@ Report make_report(const std::string& name, const std::vector<RankRecord>& ranks
     return {fmt::format("{}: {}\n", name, cause.cannot_start), cause.cannot_start_code};
   }
   if (!cause.broken.empty()) {
-    return {fmt::format("{}: {}\n", name, cause.broken) + others_text(ranks, nullptr),
+    const bool has_begun = std::any_of(ranks.begin(), ranks.end(),
+                                       [](const RankRecord& rank) { return rank.pid != 0; });
+    return {fmt::format("{}: {}\n", name, cause.broken) +
+                (has_begun ? others_text(ranks, nullptr) : ""),
             cause.broken_code};
   }
   if (cause.signal != 0) {

@@ -114,4 +114,17 @@ bool is_exiting(pid_t pid) {
   return !entry || (entry->flags & kExitingFlag) != 0;
 }
 
+bool catches(pid_t pid, int signal) {
+  std::string text;
+  try {
+    text = read_file(fmt::format("/proc/{}/status", pid));
+  } catch (const IoError&) {
+    return false;
+  }
+  unsigned long long mask = 0;
+  const size_t at = text.find("\nSigCgt:");
+  return at != std::string::npos && std::sscanf(text.c_str() + at, " SigCgt: %llx", &mask) == 1 &&
+         (mask >> (signal - 1) & 1) != 0;
+}
+
 }  // namespace lockstep

@@ -21,4 +21,7 @@ std::vector<pid_t> kill_descendants(Deadline deadline, const std::vector<pid_t>&
 // True if the process has begun to exit, of itself or killed, though it may not be a zombie yet.
 bool is_exiting(pid_t pid);
 
+// True if the process has a handler for the signal.
+bool catches(pid_t pid, int signal);
+
 }  // namespace lockstep

@@ -16,18 +16,27 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
-  const auto env = worker_environment(
-      {.rank = 5,
-       .world_size = 8,
-       .local_rank = 1,
-       .local_world_size = 4,
-       .node = 1,
-       .num_nodes = 2},
-      {.id = "job", .secret = "s3cret", .store = {"127.0.0.1", 7}, .master_port = 9},
-      {"RANK=1", "LOCKSTEP_STORE=x:1", "TORCHELASTIC_ERROR_FILE=/x", "EDITOR=vi", "A=b=c",
-       "EMPTY="});
+  const auto env = worker_environment({.rank = 5,
+                                       .world_size = 8,
+                                       .local_rank = 1,
+                                       .local_world_size = 4,
+                                       .node = 1,
+                                       .num_nodes = 2},
+                                      {.id = "job",
+                                       .secret = "s3cret",
+                                       .role = "trainer",
+                                       .max_restarts = 3,
+                                       .place = {.generation = 4,
+                                                 .restart_count = 2,
+                                                 .store = "127.0.0.1:7",
+                                                 .master_addr = "10.0.0.1",
+                                                 .master_port = 9}},
+                                      {"RANK=1", "LOCKSTEP_STORE=x:1", "TORCHELASTIC_ERROR_FILE=/x",
+                                       "EDITOR=vi", "A=b=c", "EMPTY="});
   for (const char* entry : {"RANK=5", "LOCAL_RANK=1", "LOCKSTEP_STORE=127.0.0.1:7", "MASTER_PORT=9",
-                            "LOCKSTEP_NODE_ID=job-n1", "EDITOR=vi", "A=b=c", "EMPTY="}) {
+                            "LOCKSTEP_NODE_ID=job-n1", "EDITOR=vi", "A=b=c", "EMPTY=",
+                            "MASTER_ADDR=10.0.0.1", "ROLE_NAME=trainer", "LOCKSTEP_GENERATION=4",
+                            "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3"}) {
     EXPECT_THAT(env, Contains(entry));
   }
   EXPECT_THAT(env, Not(Contains(StartsWith("TORCHELASTIC_ERROR_FILE="))));
@@ -45,18 +54,24 @@ TEST(WorkerEnvironment, TuningIsTheUsers) {
 }
 
 TEST(PlanNodes, DealsRanksNodeByNode) {
-  const auto nodes = plan_nodes({.procs_per_node = 3,
-                                 .local_nodes = 2,
-                                 .output = {.log_dir = "/logs"},
-                                 .isolation = IsolationMode::Guardian,
-                                 .command = {"x"}},
-                                {.id = "job"}, {});
+  const auto nodes = plan_nodes(
+      {.procs_per_node = 3,
+       .local_nodes = 2,
+       .output = {.log_dir = "/logs"},
+       .isolation = IsolationMode::Guardian,
+       .command = {"x"}},
+      {.id = "job",
+       .place =
+           {.generation = 2, .first_node = 1, .num_nodes = 3, .first_rank = 4, .world_size = 10}},
+      {});
   ASSERT_EQ(nodes.size(), 2u);
-  EXPECT_EQ(nodes[1].workers[2].rank, 5);
+  EXPECT_EQ(nodes[1].node, 2);
+  EXPECT_EQ(nodes[1].workers[2].rank, 9);
   EXPECT_EQ(nodes[1].workers[2].local_rank, 2);
-  EXPECT_EQ(nodes[1].workers[2].log_folder, "/logs/job/attempt_0/rank_5");
+  EXPECT_EQ(nodes[1].workers[2].log_folder, "/logs/job/attempt_2/rank_9");
+  EXPECT_THAT(nodes[1].workers[2].env, Contains("WORLD_SIZE=10"));
   EXPECT_THAT(nodes[1].workers[2].env,
-              Contains("TORCHELASTIC_ERROR_FILE=/logs/job/attempt_0/rank_5/error.json"));
+              Contains("TORCHELASTIC_ERROR_FILE=/logs/job/attempt_2/rank_9/error.json"));
 }
 
 TEST(ParseIsolation, KnowsThreeWords) {

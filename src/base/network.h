@@ -1,0 +1,30 @@
+#pragma once
+
+// The addresses of this host.
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct OwnAddress {
+  std::string interface;  // "eth0"
+  std::string address;    // numeric
+};
+
+// Of every interface that is up, IPv4 first.
+std::vector<OwnAddress> own_addresses();
+
+// 127.x, ::1: no other host can reach it. Debian gives 127.0.1.1 to the host's own name.
+bool is_loopback(const std::string& address);
+
+// The address of the interface `name` ("eth0"), or `name` itself if it is an address of this host.
+// Throws UsageError, listing what there is, and naming `what` asked for it.
+std::string interface_address(const std::string& name, const std::string& what);
+
+// What a name resolves to, numeric, without repetitions; empty if it does not.
+std::vector<std::string> resolve_host(const std::string& name);
+
+std::string host_name();
+
+}  // namespace lockstep

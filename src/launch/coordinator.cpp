@@ -1,0 +1,392 @@
+#include "launch/coordinator.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <signal.h>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+namespace {
+
+// A head that was not run for longer than this (a suspended laptop, a machine out of memory) knows
+// nothing of the others' silence in that time.
+constexpr auto kOwnSleep = std::chrono::seconds(1);
+constexpr int kNotStarted = 1;  // exit code if the nodes never came together
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions actions, Time now)
+    : options_(std::move(options)), actions_(std::move(actions)), last_tick_(now), next_beat_(now) {
+  gather(now);
+}
+
+void Coordinator::gather(Time now) {
+  state_ = State::Gathering;
+  gather_by_ = now + options_.join_timeout;
+  last_call_.reset();
+}
+
+void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
+  if (message.kind == MemberSays::Join) {
+    join(id, message.info, now);
+    return;
+  }
+  const auto found = members_.find(id);
+  if (found == members_.end() || is_over()) {
+    return;  // refused or given up: what it still says does not count
+  }
+  found->second.last_heard = now;
+  if (message.kind == MemberSays::Signal) {
+    take_signal(message.signal, now);
+  } else if (message.kind != MemberSays::Beat && message.generation == generation_) {
+    take(id, found->second, message, now);
+  }
+}
+
+std::string Coordinator::why_not(const MemberInfo& info) const {
+  if (is_over()) {
+    return "the job is over";
+  }
+  std::string present;
+  for (const auto& [id, member] : members_) {
+    if (member.info.what != info.what) {
+      return fmt::format(
+          "it runs something else ({}) than the node on {} ({}); do two jobs share "
+          "an endpoint and an id?",
+          info.what, member.info.host, member.info.what);
+    }
+    if (info.node_rank >= 0 && member.info.node_rank == info.node_rank) {
+      return fmt::format("node rank {} is taken by {} (pid {})", info.node_rank, member.info.host,
+                         member.info.pid);
+    }
+    present += (present.empty() ? "" : ", ") + member.info.host;
+  }
+  if (info.node_rank >= options_.max_nodes) {
+    return fmt::format("node rank {} is not in [0, {})", info.node_rank, options_.max_nodes);
+  }
+  if (members_.size() >= static_cast<size_t>(options_.max_nodes)) {
+    return fmt::format("the job has its {} node{} already: {}", options_.max_nodes,
+                       options_.max_nodes == 1 ? "" : "s", present);
+  }
+  return "";
+}
+
+void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
+  if (const std::string reason = why_not(info); !reason.empty()) {
+    actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
+    actions_.hang_up(id);
+    return;
+  }
+  members_[id] = {.info = info, .sequence = next_sequence_++, .last_heard = now};
+  if (state_ == State::Running) {
+    say(fmt::format("{} joins: all ranks are started anew with {} nodes", info.host,
+                    members_.size()));
+    stop(true, now);
+  }
+  tick(now);
+}
+
+// Ranks follow the nodes: those with a fixed place there, then as in the last generation, then the
+// head, then as they came.
+std::vector<MemberId> Coordinator::order_members() const {
+  std::vector<MemberId> ids;
+  for (const auto& [id, member] : members_) {
+    ids.push_back(id);
+  }
+  const auto key = [this](MemberId id) {
+    const Member& member = members_.at(id);
+    const auto last = [](int place) { return place < 0 ? INT32_MAX : place; };
+    return std::tuple(last(member.info.node_rank), last(member.order), !member.info.is_head,
+                      member.sequence);
+  };
+  std::sort(ids.begin(), ids.end(), [&](MemberId a, MemberId b) { return key(a) < key(b); });
+  return ids;
+}
+
+void Coordinator::start(Time now) {
+  ++generation_;
+  ranks_.clear();
+  cause_ = {};
+  stop_asked_.reset();
+  const std::vector<MemberId> order = order_members();
+  Assignment next{.generation = generation_,
+                  .restart_count = restarts_,
+                  .num_nodes = 0,
+                  .world_size = 0,
+                  .store = options_.store};
+  const MemberInfo& first = members_.at(order.front()).info;
+  next.master_addr = first.address;
+  next.master_port = first.master_port;
+  for (size_t i = 0; i < order.size(); ++i) {
+    Member& member = members_.at(order[i]);
+    member.order = static_cast<int>(i);
+    member.place = next;
+    for (int node = 0; node < member.info.num_nodes; ++node, ++next.first_node) {
+      for (int local = 0; local < member.info.procs_per_node; ++local, ++next.first_rank) {
+        ranks_.push_back({.rank = next.first_rank,
+                          .node = next.first_node,
+                          .local_rank = local,
+                          .host = members_.size() > 1 ? member.info.host : ""});
+      }
+    }
+  }
+  state_ = State::Running;
+  actions_.begin_generation(generation_);
+  for (const MemberId id : order) {
+    Member& member = members_.at(id);
+    member.place.num_nodes = next.first_node;
+    member.place.world_size = next.first_rank;
+    member.is_idle = false;
+    member.last_heard = now;
+    actions_.send(id,
+                  {.kind = HeadSays::Start, .generation = generation_, .assignment = member.place});
+  }
+}
+
+void Coordinator::take(MemberId id, Member& member, const MemberMessage& message, Time now) {
+  if (message.kind == MemberSays::Idle) {
+    member.is_idle = true;
+    settle(now);
+    return;
+  }
+  if (message.kind == MemberSays::Failed) {
+    break_off(members_.size() > 1 ? fmt::format("{}: {}", who(member), message.text) : message.text,
+              message.status.shell_code());
+    fail(false, now);
+    return;
+  }
+  if (message.rank < 0 || message.rank >= static_cast<int>(ranks_.size())) {
+    lose(id, fmt::format("it speaks of rank {}, which is not in the job", message.rank), now);
+    return;
+  }
+  ranks_[static_cast<size_t>(message.rank)].pid = message.pid;
+  if (message.kind == MemberSays::CannotStart && state_ == State::Running) {
+    const int error = message.status.code;
+    cause_.cannot_start = cannot_start_text(options_.program, error);
+    cause_.cannot_start_code = error == ENOENT ? 127 : 126;
+    state_ = State::Stopping;
+    start_anew_ = false;
+    tell_all(HeadSays::Kill);
+  } else if (message.kind == MemberSays::Ended) {
+    take_end(message, now);
+  }
+}
+
+void Coordinator::take_end(const MemberMessage& message, Time now) {
+  RankRecord& rank = ranks_[static_cast<size_t>(message.rank)];
+  rank.ended = true;
+  rank.status = message.status;
+  rank.stopped = message.stopped;
+  rank.stamp_ns = (now - message.age).time_since_epoch().count();
+  rank.last_lines = message.text;
+  rank.error = message.error;
+  rank.log_folder = message.log_folder;
+  if (rank.failed()) {
+    fail(false, now);
+  }
+}
+
+// A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
+void Coordinator::fail(bool is_membership, Time now) {
+  if (state_ != State::Running) {
+    return;
+  }
+  const bool is_free = is_membership && is_elastic();
+  const bool start_anew = is_free || restarts_ < options_.max_restarts;
+  if (start_anew && !is_free) {
+    ++restarts_;
+  }
+  if (start_anew) {
+    actions_.say(make_report(options_.name, ranks_, cause_).text);
+    say(fmt::format("starting all ranks anew (restart {} of {})", restarts_,
+                    options_.max_restarts));
+  }
+  stop(start_anew, now);
+}
+
+void Coordinator::break_off(const std::string& why, int code) {
+  if (state_ == State::Running) {
+    cause_.broken = why;
+    cause_.broken_code = code == 0 ? 1 : code;
+  }
+}
+
+void Coordinator::stop(bool start_anew, Time now) {
+  state_ = State::Stopping;
+  start_anew_ = start_anew;
+  tell_all(HeadSays::Stop);
+  settle(now);
+}
+
+void Coordinator::lose(MemberId id, const std::string& why, Time now) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || is_over()) {
+    return;
+  }
+  const Member member = found->second;
+  members_.erase(found);
+  actions_.hang_up(id);
+  if (state_ == State::Running) {
+    break_off(fmt::format("{} is lost: {}; its ranks are counted as dead", who(member), why), 1);
+    fail(true, now);
+  } else {
+    if (state_ == State::Gathering) {
+      say(fmt::format("{} left before the job began: {}", member.info.host, why));
+    }
+    settle(now);
+  }
+}
+
+void Coordinator::take_signal(int signal, Time now) {
+  if (signal == SIGUSR1) {
+    actions_.ask_ranks("checkpoint");
+    tell_all(HeadSays::Checkpoint);
+    return;
+  }
+  const bool is_second = cause_.signal != 0 || state_ == State::Stopping;
+  if (is_second) {
+    if (stop_asked_) {  // they were asked; now they are told
+      stop_asked_.reset();
+      stop(false, now);
+    } else if (signal == SIGINT) {
+      tell_all(HeadSays::Kill);
+    }
+    start_anew_ = false;
+    return;
+  }
+  cause_ = {.signal = signal};
+  if (state_ == State::Gathering) {
+    end(make_report(options_.name, ranks_, cause_));
+    return;
+  }
+  const bool is_polite = signal == SIGTERM && actions_.ask_ranks("stop") > 0;
+  say(fmt::format("{}: {} {} ranks; they have {} to {}{}", signal_name(signal),
+                  is_polite ? "asking" : "stopping", ranks_.size(), to_text(options_.stop_grace),
+                  is_polite ? "save their state and end" : "end",
+                  signal == SIGINT ? " (Ctrl-C again kills them now)" : ""));
+  if (is_polite) {
+    stop_asked_ = now + options_.stop_grace;
+    start_anew_ = false;
+    state_ = State::Stopping;
+  } else {
+    stop(false, now);
+  }
+}
+
+void Coordinator::settle(Time now) {
+  const bool is_idle = std::all_of(members_.begin(), members_.end(),
+                                   [](const auto& entry) { return entry.second.is_idle; });
+  if (!is_idle || (state_ != State::Running && state_ != State::Stopping)) {
+    return;
+  }
+  if (state_ == State::Stopping && start_anew_) {
+    gather(now);
+    if (members_.size() >= static_cast<size_t>(options_.min_nodes)) {
+      start(now);
+    } else {
+      say(fmt::format("waiting up to {} for {} more node(s)", to_text(options_.join_timeout),
+                      static_cast<size_t>(options_.min_nodes) - members_.size()));
+    }
+    return;
+  }
+  end(make_report(options_.name, ranks_, cause_));
+}
+
+void Coordinator::end(Report report) {
+  state_ = State::Ended;
+  report_ = std::move(report);
+  for (const auto& [id, member] : members_) {
+    // The first line is enough for those who are not the head.
+    actions_.send(id, {.kind = HeadSays::End,
+                       .generation = generation_,
+                       .code = report_.exit_code,
+                       .text = report_.text.substr(0, report_.text.find('\n'))});
+    actions_.hang_up(id);
+  }
+}
+
+void Coordinator::tick(Time now) {
+  if (is_over()) {
+    return;
+  }
+  if (const auto slept = now - last_tick_; slept > kOwnSleep) {
+    for (auto& [id, member] : members_) {
+      member.last_heard += slept;
+    }
+  }
+  last_tick_ = now;
+  if (now >= next_beat_) {
+    next_beat_ = now + kBeatInterval;
+    tell_all(HeadSays::Beat);
+  }
+  std::vector<MemberId> silent;
+  for (const auto& [id, member] : members_) {
+    if (!member.info.is_head && now - member.last_heard > options_.lost_after) {
+      silent.push_back(id);
+    }
+  }
+  for (const MemberId id : silent) {
+    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+  }
+  if (stop_asked_ && now >= *stop_asked_) {
+    stop_asked_.reset();
+    say("the ranks that were asked to end still run: stopping them");
+    stop(false, now);
+  }
+  if (state_ != State::Gathering) {
+    return;
+  }
+  const size_t present = members_.size();
+  if (present >= static_cast<size_t>(options_.min_nodes) && !last_call_) {
+    last_call_ = now + options_.last_call;
+  }
+  if (present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_)) {
+    start(now);
+  } else if (now >= gather_by_ && !last_call_) {
+    std::string names;
+    for (const auto& [id, member] : members_) {
+      names += (names.empty() ? "" : ", ") + member.info.host;
+    }
+    end({fmt::format("{}: only {} of {} nodes came together within {}: {}\n", options_.name,
+                     present, options_.min_nodes, to_text(options_.join_timeout),
+                     names.empty() ? "none" : names),
+         kNotStarted});
+  }
+}
+
+void Coordinator::say(const std::string& sentence) const {
+  actions_.say(fmt::format("{}: {}\n", options_.name, sentence));
+}
+
+Deadline Coordinator::next_tick() const {
+  if (is_over()) {
+    return Deadline::never();
+  }
+  Deadline next = Deadline::never();
+  if (options_.max_nodes > 1) {
+    next = Deadline::at(next_beat_);
+  }
+  if (stop_asked_) {
+    next = next.earlier(Deadline::at(*stop_asked_));
+  }
+  if (state_ == State::Gathering) {
+    next = next.earlier(Deadline::at(last_call_.value_or(gather_by_)));
+  }
+  return next;
+}
+
+void Coordinator::tell_all(HeadSays kind) {
+  for (const auto& [id, member] : members_) {
+    actions_.send(id, {.kind = kind, .generation = generation_});
+  }
+}
+
+std::string Coordinator::who(const Member& member) const {
+  return fmt::format("node {} ({}, pid {})", std::max(0, member.place.first_node), member.info.host,
+                     member.info.pid);
+}
+
+}  // namespace lockstep

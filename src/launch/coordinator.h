@@ -1,0 +1,117 @@
+#pragma once
+
+// The head's mind: who takes part, when the ranks start, what a failure leads to, when the job is
+// over. No sockets and no clock of its own, so that every course of events can be tested.
+//
+//   gathering -> running -> stopping -> gathering (started anew) or ended
+//
+// A rank that fails, a host that is lost or one that comes to an elastic job end the running
+// generation: all ranks are stopped, and once no process of it is left on any host the next one
+// starts, if the options allow it.
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "launch/job_message.h"
+#include "launch/report.h"
+
+namespace lockstep {
+
+using MemberId = uint64_t;
+
+struct CoordinatorOptions {
+  std::string name = "lockstep run";  // begins the report
+  std::string program;                // for messages
+  int min_nodes = 1;                  // members to start with
+  int max_nodes = 1;                  // members to take
+  int max_restarts = 0;
+  std::string store;  // endpoint of the job's store, told to the ranks
+  std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
+  std::chrono::nanoseconds last_call = std::chrono::seconds(30);
+  std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);
+  std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // for ranks that were asked
+};
+
+// What the coordinator does to the world.
+struct CoordinatorActions {
+  std::function<void(MemberId, const HeadMessage&)> send;
+  std::function<void(MemberId)> hang_up;  // after what was sent to it
+  std::function<void(int64_t generation)> begin_generation;
+  // Asks the ranks that listen for it ("checkpoint", "stop"); how many do.
+  std::function<size_t(const std::string& request)> ask_ranks;
+  std::function<void(const std::string& lines)> say;  // to the user, now
+};
+
+class Coordinator {
+ public:
+  using Time = Clock::time_point;
+
+  Coordinator(CoordinatorOptions options, CoordinatorActions actions, Time now);
+
+  void hear(MemberId member, const MemberMessage& message, Time now);
+  void lose(MemberId member, const std::string& why, Time now);  // its connection is over
+
+  // Beats, silences, time limits: to be called when next_tick() has passed.
+  void tick(Time now);
+  Deadline next_tick() const;
+
+  bool is_over() const { return state_ == State::Ended; }
+  const Report& report() const { return report_; }
+  int64_t generation() const { return generation_; }
+
+ private:
+  enum class State { Gathering, Running, Stopping, Ended };
+
+  struct Member {
+    MemberInfo info;
+    int64_t sequence = 0;  // in which it came
+    int order = -1;        // among the members of the last generation; -1: it was not in it
+    Assignment place;
+    bool is_idle = true;  // no process of the generation is left there
+    Time last_heard{};
+  };
+
+  void join(MemberId id, const MemberInfo& info, Time now);
+  std::string why_not(const MemberInfo& info) const;
+  void take(MemberId id, Member& member, const MemberMessage& message, Time now);
+  void take_end(const MemberMessage& message, Time now);
+  void take_signal(int signal, Time now);
+  void fail(bool is_membership, Time now);
+  void break_off(const std::string& why, int code);
+  void stop(bool start_anew, Time now);
+  void gather(Time now);
+  void start(Time now);
+  std::vector<MemberId> order_members() const;
+  void settle(Time now);  // if no process of the generation is left
+  void end(Report report);
+  void tell_all(HeadSays kind);
+  void say(const std::string& sentence) const;
+  std::string who(const Member& member) const;
+  bool is_elastic() const { return options_.min_nodes < options_.max_nodes; }
+
+  const CoordinatorOptions options_;
+  const CoordinatorActions actions_;
+  State state_ = State::Gathering;
+  bool start_anew_ = false;  // once everything is stopped
+  int64_t generation_ = -1;
+  int restarts_ = 0;
+  int64_t next_sequence_ = 0;
+  std::map<MemberId, Member> members_;
+  std::vector<RankRecord> ranks_;
+  StopCause cause_;
+  Report report_;
+  Time gather_by_{};                // before that min_nodes must be there
+  std::optional<Time> last_call_;   // then the ranks start without those who are missing
+  std::optional<Time> stop_asked_;  // until then the ranks may end as they were asked to
+  Time last_tick_{};
+  Time next_beat_{};
+};
+
+inline constexpr auto kBeatInterval = std::chrono::milliseconds(500);
+
+}  // namespace lockstep

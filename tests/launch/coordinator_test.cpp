@@ -1,0 +1,343 @@
+#include "launch/coordinator.h"
+
+#include <cerrno>
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+// A job whose members, clock and messages are the test's.
+class JobTest : public ::testing::Test {
+ protected:
+  void begin(CoordinatorOptions options) {
+    options.program = "./x";
+    coordinator_ = std::make_unique<Coordinator>(
+        options,
+        CoordinatorActions{
+            .send = [this](MemberId to, const HeadMessage& what) { sent_[to].push_back(what); },
+            .hang_up = [this](MemberId member) { hung_up_.push_back(member); },
+            .begin_generation = [this](int64_t) { ++num_generations_; },
+            .ask_ranks =
+                [this](const std::string& what) {
+                  asked_ += what + " ";
+                  return num_listeners_;
+                },
+            .say = [this](const std::string& lines) { said_ += lines; }},
+        now_);
+  }
+
+  void join(MemberId id, MemberInfo info = {}) {
+    info.host = info.host.empty() ? "host" + std::to_string(id) : info.host;
+    info.address = "10.0.0." + std::to_string(id);
+    info.procs_per_node = 2;
+    info.is_head = id == 0;
+    hear(id, {.kind = MemberSays::Join, .info = info});
+  }
+  void hear(MemberId id, MemberMessage message) {
+    if (message.generation < 0) {
+      message.generation = coordinator_->generation();
+    }
+    coordinator_->hear(id, message, now_);
+  }
+  void end_rank(MemberId id, int rank, int code, std::chrono::nanoseconds age = 0ns) {
+    hear(id, {.kind = MemberSays::Ended,
+              .rank = rank,
+              .pid = 100 + rank,
+              .status = {.code = code},
+              .age = age,
+              .text = "last words of " + std::to_string(rank)});
+  }
+  void idle(MemberId id) { hear(id, {.kind = MemberSays::Idle}); }
+
+  // All that live say so, every half second.
+  void pass(std::chrono::nanoseconds time, std::vector<MemberId> alive) {
+    const auto end = now_ + time;
+    while (now_ < end) {
+      now_ += 250ms;
+      for (const MemberId id : alive) {
+        hear(id, {.kind = MemberSays::Beat});
+      }
+      coordinator_->tick(now_);
+    }
+  }
+  int count(MemberId id, HeadSays kind) {
+    int found = 0;
+    for (const HeadMessage& message : sent_[id]) {
+      found += message.kind == kind ? 1 : 0;
+    }
+    return found;
+  }
+  Assignment place(MemberId id) {
+    for (auto message = sent_[id].rbegin(); message != sent_[id].rend(); ++message) {
+      if (message->kind == HeadSays::Start) {
+        return message->assignment;
+      }
+    }
+    return {.generation = -1};
+  }
+
+  Clock::time_point now_ = Clock::now();
+  std::map<MemberId, std::vector<HeadMessage>> sent_;
+  std::vector<MemberId> hung_up_;
+  int num_generations_ = 0;
+  size_t num_listeners_ = 0;
+  std::string said_, asked_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(JobTest, StartsWhenAllAreThereAndEndsWhenAllAreGone) {
+  begin({.min_nodes = 2, .max_nodes = 2, .store = "10.0.0.1:5"});
+  join(0);
+  EXPECT_EQ(num_generations_, 0);
+  join(7, {.num_nodes = 2, .master_port = 3});
+  ASSERT_EQ(num_generations_, 1);
+  EXPECT_EQ(place(0).first_rank, 0);
+  EXPECT_EQ(place(7).first_rank, 2);
+  EXPECT_EQ(place(7).first_node, 1);
+  EXPECT_EQ(place(7).world_size, 6);
+  EXPECT_EQ(place(7).num_nodes, 3);
+  EXPECT_EQ(place(7).store, "10.0.0.1:5");
+  EXPECT_EQ(place(7).master_addr, "10.0.0.0") << "rank 0's host";
+  end_rank(0, 0, 0);
+  idle(0);
+  EXPECT_FALSE(coordinator_->is_over());
+  idle(7);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 0);
+  EXPECT_EQ(count(7, HeadSays::End), 1);
+}
+
+TEST_F(JobTest, TheEarliestFailureOfAllHostsIsTheReports) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  join(1);
+  now_ += 1s;
+  end_rank(0, 1, 5, 10ms);
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, HeadSays::Stop), 1);
+  now_ += 5ms;
+  end_rank(1, 3, 7, 200ms);  // noticed before, heard of later
+  idle(0);
+  idle(1);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 7);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("rank 3 (host1, node 1, local rank 1"));
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("last words of 3"));
+  EXPECT_THAT(sent_[1].back().text, HasSubstr("rank 3"));
+}
+
+TEST_F(JobTest, AFailureSpendsARestart) {
+  begin({.max_restarts = 1});
+  join(0);
+  end_rank(0, 1, 5);
+  EXPECT_EQ(num_generations_, 1) << "not before the old ranks are gone";
+  idle(0);
+  ASSERT_EQ(num_generations_, 2);
+  EXPECT_EQ(place(0).generation, 1);
+  EXPECT_EQ(place(0).restart_count, 1);
+  EXPECT_THAT(said_, HasSubstr("rank 1"));
+  EXPECT_THAT(said_, HasSubstr("restart 1 of 1"));
+  hear(0, {.kind = MemberSays::Ended, .generation = 0, .rank = 0, .status = {.code = 9}});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "what an earlier start says does not count";
+  end_rank(0, 0, 6);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 6);
+}
+
+TEST_F(JobTest, ASilentHostIsLostAndNamed) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  join(1);
+  pass(2s, {0, 1});
+  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  pass(3s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_THAT(hung_up_, ::testing::Contains(1u));
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_NE(coordinator_->report().exit_code, 0);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("node 1 (host1"));
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("lost: not heard of for 2.5 s"));
+}
+
+TEST_F(JobTest, AHeadThatSleptForgives) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  join(1);
+  now_ += 60s;
+  coordinator_->tick(now_);
+  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  pass(3s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "but not for ever";
+}
+
+TEST_F(JobTest, AnElasticJobGoesOnWithFewerAndGrowsAgain) {
+  begin({.min_nodes = 1, .max_nodes = 2, .last_call = 5s});
+  join(0);
+  EXPECT_EQ(num_generations_, 0) << "the last call has not passed";
+  join(1);
+  ASSERT_EQ(num_generations_, 1);
+  coordinator_->lose(1, "gone", now_);
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  idle(0);
+  ASSERT_EQ(num_generations_, 2) << "at once: who is there is known";
+  EXPECT_EQ(place(0).world_size, 2);
+  EXPECT_EQ(place(0).restart_count, 0) << "a lost host costs an elastic job no restart";
+  join(2);
+  EXPECT_EQ(count(0, HeadSays::Stop), 2);
+  idle(0);
+  ASSERT_EQ(num_generations_, 3);
+  EXPECT_EQ(place(0).first_rank, 0) << "who was there keeps its place";
+  EXPECT_EQ(place(2).first_rank, 2);
+  EXPECT_EQ(place(2).world_size, 4);
+}
+
+TEST_F(JobTest, AnElasticJobStartsWithTheLeastAfterTheLastCall) {
+  begin({.min_nodes = 1, .max_nodes = 3, .last_call = 5s});
+  join(0);
+  pass(4s, {0});
+  EXPECT_EQ(num_generations_, 0);
+  pass(2s, {0});
+  EXPECT_EQ(num_generations_, 1);
+}
+
+TEST_F(JobTest, AFixedJobWithRestartsWaitsForTheLostHost) {
+  begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  join(0, {.node_rank = 0});
+  join(1, {.node_rank = 1});
+  coordinator_->lose(1, "its connection ended", now_);
+  idle(0);
+  EXPECT_EQ(num_generations_, 1);
+  EXPECT_THAT(said_, HasSubstr("waiting up to 600 s for 1 more node"));
+  join(2, {.node_rank = 1});
+  EXPECT_EQ(num_generations_, 2);
+  EXPECT_EQ(place(2).first_rank, 2);
+}
+
+TEST_F(JobTest, NodesThatNeverComeAreATimeout) {
+  begin({.min_nodes = 2, .max_nodes = 2, .join_timeout = 3s});
+  join(0);
+  pass(4s, {0});
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 1);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("only 1 of 2 nodes came together within 3 s"));
+}
+
+TEST_F(JobTest, StrangersToTheJobAreRefusedWithTheReason) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  const auto refusal = [&](MemberId id, const MemberInfo& info) {
+    join(id, info);
+    return sent_[id].empty() || sent_[id].back().kind != HeadSays::Refused ? "let in"
+                                                                           : sent_[id].back().text;
+  };
+  EXPECT_EQ(refusal(0, {.node_rank = 0, .what = "a"}), "let in");
+  EXPECT_THAT(refusal(3, {.what = "b"}), HasSubstr("it runs something else (b)"));
+  EXPECT_THAT(refusal(4, {.node_rank = 0, .what = "a"}),
+              HasSubstr("node rank 0 is taken by host0"));
+  EXPECT_THAT(refusal(5, {.node_rank = 2, .what = "a"}), HasSubstr("node rank 2 is not in [0, 2)"));
+  EXPECT_EQ(refusal(6, {.node_rank = 1, .what = "a"}), "let in");
+  EXPECT_THAT(refusal(7, {.what = "a"}),
+              HasSubstr("the job has its 2 nodes already: host0, host6"));
+  EXPECT_EQ(num_generations_, 1) << "and the job does not notice";
+}
+
+TEST_F(JobTest, FixedRanksOrderTheNodes) {
+  begin({.min_nodes = 3, .max_nodes = 3});
+  join(0, {.node_rank = 2});
+  join(1, {.node_rank = 0});
+  join(2, {.node_rank = 1});
+  EXPECT_EQ(place(1).first_rank, 0);
+  EXPECT_EQ(place(2).first_rank, 2);
+  EXPECT_EQ(place(0).first_rank, 4);
+}
+
+TEST_F(JobTest, ASignalStopsAllAndASecondInterruptKills) {
+  begin({});
+  join(0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, HeadSays::Kill), 1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 130);
+}
+
+TEST_F(JobTest, RanksThatListenAreAskedBeforeTheyAreStopped) {
+  begin({.stop_grace = 2s});
+  num_listeners_ = 2;
+  join(0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGUSR1});
+  EXPECT_EQ(asked_, "checkpoint ");
+  EXPECT_EQ(count(0, HeadSays::Checkpoint), 1);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  EXPECT_EQ(asked_, "checkpoint stop ");
+  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  pass(3s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "they had their time";
+  idle(0);
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+}
+
+TEST_F(JobTest, AProgramThatCannotStartIsNotTriedAgain) {
+  begin({.max_restarts = 5});
+  join(0);
+  hear(0, {.kind = MemberSays::CannotStart, .rank = 0, .status = {.code = ENOENT}});
+  EXPECT_EQ(count(0, HeadSays::Kill), 1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 127);
+}
+
+TEST_F(JobTest, ASignalBeforeTheStartEndsTheJob) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+}
+
+TEST_F(JobTest, AMemberThatSpeaksOfForeignRanksIsLost) {
+  begin({});
+  join(0);
+  hear(0, {.kind = MemberSays::Started, .rank = 99});
+  EXPECT_TRUE(coordinator_->is_over() || !said_.empty() || !hung_up_.empty());
+}
+
+TEST(JobMessages, SurviveTheWire) {
+  const MemberMessage ended{.kind = MemberSays::Ended,
+                            .generation = 3,
+                            .rank = 2,
+                            .pid = 7,
+                            .status = {.code = 0, .signal = 9},
+                            .age = 5ms,
+                            .stopped = true,
+                            .text = "not \xff UTF-8"};
+  const MemberMessage back = MemberMessage::from_json(ended.to_json());
+  EXPECT_EQ(back.kind, MemberSays::Ended);
+  EXPECT_EQ(back.generation, 3);
+  EXPECT_EQ(back.status.signal, 9);
+  EXPECT_EQ(back.age, 5ms);
+  EXPECT_TRUE(back.stopped);
+  const HeadMessage start{.kind = HeadSays::Start,
+                          .generation = 1,
+                          .assignment = {.generation = 1, .first_rank = 4, .store = "a:1"}};
+  EXPECT_EQ(HeadMessage::from_json(start.to_json()).assignment.first_rank, 4);
+  for (const char* bad :
+       {"", "{}", "[1]", R"({"kind":"dance","generation":0})", R"({"kind":"join","generation":0})",
+        R"({"kind":"ended","generation":0,"rank":"two"})"}) {
+    EXPECT_THROW(MemberMessage::from_json(bad), FormatError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
