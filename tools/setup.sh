@@ -2,7 +2,7 @@
 # Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/.
 #
 #   tools/setup.sh              what building and training need
-#   tools/setup.sh --tests      and what the tests need
+#   tools/setup.sh --tests      and what the tests need; none of these services is started or enabled
 #   tools/setup.sh --no-torch   without libtorch (the presets core, asan and tsan)
 #
 # LOCKSTEP_TORCH=/folder  use this libtorch (it has include/ and lib/) and fetch none.
@@ -22,17 +22,25 @@ build_kb=3000000 # free space to build in
 # GoogleTest is no service and the presets configure the tests: it belongs to every build.
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
-  libssl-dev libgtest-dev libgmock-dev"
-test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu"
+  libssl-dev libhwloc-dev libgtest-dev libgmock-dev"
+# charliecloud-runtime, not charliecloud: that one brings Docker.
+test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml
+  slurm-client openmpi-bin openssh-client squashfs-tools squashfuse charliecloud-runtime mmdebstrap"
+service_packages="munge slurmctld slurmd openssh-server" # tests start and stop these themselves
 programs="cmake ninja python3 unzip"
-test_programs="ps ip unshare"
+test_programs="ps ip unshare nsenter" # a test skips itself where its service is missing
 headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp
-  openssl/evp.h gtest/gtest.h gmock/gmock.h"
+  openssl/evp.h hwloc.h gtest/gtest.h gmock/gmock.h"
 
 want_torch=yes
+services=""
 for argument in "$@"; do
   case $argument in
-    --tests) packages="$packages $test_packages" programs="$programs $test_programs" ;;
+    --tests)
+      packages="$packages $test_packages $service_packages"
+      programs="$programs $test_programs"
+      services=$service_packages
+      ;;
     --no-torch) want_torch=no ;;
     *)
       echo "setup: unknown argument '$argument'; it takes --tests and --no-torch" >&2
@@ -60,6 +68,7 @@ fail_with_log() {
 work="" # everything half-done lives in here, so that one rm undoes it
 log=/dev/null
 child=""
+forbidding=""
 
 clean_up() {
   trap '' INT TERM HUP
@@ -67,6 +76,7 @@ clean_up() {
     kill -- "-$child" 2>/dev/null || kill "$child" 2>/dev/null
     wait "$child" 2>/dev/null
   fi
+  [ -z "$forbidding" ] || release_services
   if [ -n "$work" ]; then
     rm -rf "$work"
     rmdir "$root/.deps" 2>/dev/null
@@ -131,6 +141,35 @@ missing_pieces() {
   fi
 }
 
+# A package that brings a service starts it, unless this file forbids, and enables it for every boot.
+# A policy that was there before comes back afterwards, if need be in the set-up after a killed one.
+policy=${DPKG_ROOT:-}/usr/sbin/policy-rc.d
+kept_policy=$policy.kept-by-lockstep
+policy_mark="lockstep's set-up: no service starts while it installs"
+
+forbid_services() {
+  forbidding=yes
+  if [ -e "$policy" ] && ! grep -q "$policy_mark" "$policy"; then
+    $as_root mv "$policy" "$kept_policy" || fail "cannot move $policy away; check its folder"
+  fi
+  printf '#!/bin/sh\n# %s\nexit 101\n' "$policy_mark" | $as_root tee "$policy" >/dev/null &&
+    $as_root chmod 755 "$policy" ||
+    fail "cannot write $policy, without which services would start; check its folder"
+}
+
+# And none of the new services is started by the next boot.
+release_services() {
+  forbidding=""
+  for package in $services; do
+    service=${package%-server}
+    service=${service#open} # openssh-server brings ssh
+    $as_root update-rc.d "$service" disable
+    $as_root systemctl disable "$service.socket"
+  done >>"$log" 2>&1
+  $as_root rm -f "$policy"
+  [ ! -e "$kept_policy" ] || $as_root mv "$kept_policy" "$policy"
+}
+
 # Lists with line breaks on one line.
 flat() { echo $*; }
 
@@ -158,8 +197,13 @@ install_packages() {
   say "installing Debian packages: $missing"
   # apt-get update also fails for a source that is not needed: what counts is whether install works.
   run $as_root apt-get update -q -o Acquire::Retries=2 >>"$log" 2>&1
+  [ -z "$services" ] || services=$(flat $(missing_packages $services))
+  [ -z "$services" ] || forbid_services
   run $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -o Acquire::Retries=2 \
-    -o DPkg::Lock::Timeout=300 --yes --no-install-recommends $missing >>"$log" 2>&1 && return 0
+    -o DPkg::Lock::Timeout=300 --yes --no-install-recommends $missing >>"$log" 2>&1
+  status=$?
+  [ -z "$forbidding" ] || release_services
+  [ $status != 0 ] || return 0
   if grep -q -E 'enough free space|No space left' "$log"; then
     fail "the disk is full: make room for the packages and run it again"
   elif grep -q -E 'Could not resolve|Temporary failure|Could not connect|Unable to connect|unreachable' "$log"; then

@@ -14,7 +14,7 @@ failures=0
 
 mkdir "$sandbox/bin" "$sandbox/wheels"
 for tool in sh env dirname cat sed grep tr cut tail cp mv rm rmdir mkdir mktemp cmp paste unzip \
-  sha256sum sort flock setsid sleep; do
+  sha256sum sort flock setsid sleep tee chmod; do
   path=$(command -v $tool) || continue
   ln -s "$path" "$sandbox/bin/$tool"
 done
@@ -23,7 +23,7 @@ stub() {
   { echo '#!/bin/sh' && cat; } >"$sandbox/bin/$1"
   chmod +x "$sandbox/bin/$1"
 }
-for tool in cmake ninja ccache ps ip unshare; do echo 'exit 0' | stub $tool; done
+for tool in cmake ninja ccache ps ip unshare nsenter; do echo 'exit 0' | stub $tool; done
 echo 'echo "${FAKE_MACHINE:-x86_64}"' | stub uname
 echo 'echo "${FAKE_UID:-0}"' | stub id
 stub df <<'STUB'
@@ -40,6 +40,7 @@ STUB
 stub apt-get <<'STUB'
 echo "apt-get $*" >>apt.log
 [ "$1" = install ] || exit 0
+[ -z "${DPKG_ROOT:-}" ] || sed 's/^/policy: /' "$DPKG_ROOT/usr/sbin/policy-rc.d" >>apt.log
 case ${FAKE_APT:-works} in
   works) rm missing ;;
   offline) echo "Temporary failure resolving 'deb.debian.org'" && exit 100 ;;
@@ -212,6 +213,49 @@ expect_no_file apt.log
 setup --tests
 expect_code 0
 expect_file apt.log
+
+case="services are neither started nor enabled, and the machine's own policy comes back"
+fresh
+machine=$sandbox/machine
+policy=$machine/usr/sbin/policy-rc.d
+mkdir -p "$machine/usr/sbin"
+echo 'echo "update-rc.d $*" >>apt.log' | stub update-rc.d
+echo 'echo "systemctl $*" >>apt.log' | stub systemctl
+echo "the machine's own" >"$policy"
+echo "slurmd openssh-server" >"$tree/missing"
+setup --tests DPKG_ROOT="$machine"
+expect_code 0
+grep -q '^policy: exit 101' "$tree/apt.log" || wrong "services could start: $(cat "$tree/apt.log")"
+[ "$(cat "$machine"/usr/sbin/*)" = "the machine's own" ] || wrong "$(ls "$machine/usr/sbin")"
+[ "$(grep -c '^update-rc.d \(slurmd\|ssh\) disable' "$tree/apt.log")" = 2 ] || wrong "$(cat "$tree/apt.log")"
+grep -q munge "$tree/apt.log" && wrong "a service that was there before was touched"
+
+case="services: the policy also goes when the installation fails"
+fresh
+rm "$policy"
+echo "slurmd" >"$tree/missing"
+setup --tests DPKG_ROOT="$machine" FAKE_APT=full
+expect_code 1
+[ -z "$(ls "$machine/usr/sbin")" ] || wrong "left behind: $(ls "$machine/usr/sbin")"
+
+case="services: what a killed set-up left is put right"
+fresh
+echo "# lockstep's set-up: no service starts while it installs" >"$policy"
+echo "the machine's own" >"$policy.kept-by-lockstep"
+echo "slurmd" >"$tree/missing"
+setup --tests DPKG_ROOT="$machine"
+expect_code 0
+[ "$(cat "$machine"/usr/sbin/*)" = "the machine's own" ] || wrong "$(ls "$machine/usr/sbin")"
+
+case="services: the policy cannot be written"
+fresh
+rm -r "$machine"
+echo "slurmd" >"$tree/missing"
+setup --tests DPKG_ROOT="$machine"
+expect_code 1
+expect_text "cannot write $policy, without which services would start"
+grep -q '^apt-get install' "$tree/apt.log" && wrong "it was installed all the same"
+rm "$sandbox/bin/update-rc.d" "$sandbox/bin/systemctl"
 
 case="without libtorch"
 fresh
