@@ -96,18 +96,21 @@ std::optional<int> slurm_nodes_without_step(const Env& env) {
   return static_cast<int>(*num_nodes);
 }
 
+std::vector<std::string> srun_flags() {
+  return {"--ntasks-per-node=1",
+          "--cpu-bind=none",       // else one task gets one core, and its ranks with it
+          "--mpi=none",            // no process manager waits for the ranks to call it
+          "--kill-on-bad-exit=0",  // lockstep decides what the end of one node means for the others
+          "--wait=0",              // and when the others are late
+          "--export=ALL"};         // the job's secret; sbatch --export=NONE would be passed on
+}
+
 std::vector<std::string> srun_command(const SrunOptions& options) {
-  std::vector<std::string> argv{
-      "srun",
-      fmt::format("--nodes={}", options.num_nodes),
-      fmt::format("--ntasks={}", options.num_nodes),
-      "--ntasks-per-node=1",
-      "--cpu-bind=none",       // else one task gets one core, and its ranks with it
-      "--mpi=none",            // no process manager waits for the ranks to call it
-      "--kill-on-bad-exit=0",  // lockstep decides what the end of one node means for the others
-      "--wait=0",              // and when the others are late
-      "--export=ALL",          // the job's secret; sbatch --export=NONE would be passed on
-      options.program};
+  std::vector<std::string> argv{"srun", fmt::format("--nodes={}", options.num_nodes),
+                                fmt::format("--ntasks={}", options.num_nodes)};
+  const auto flags = srun_flags();
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  argv.push_back(options.program);
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   return argv;
 }

@@ -31,6 +31,9 @@ std::optional<SlurmPlace> slurm_step(const Env& env = Env());
 // in the shell of an salloc (which may be on the login node: also one node counts).
 std::optional<int> slurm_nodes_without_step(const Env& env = Env());
 
+// What every srun of `lockstep run` needs, whatever the job.
+std::vector<std::string> srun_flags();
+
 struct SrunOptions {
   int num_nodes = 1;
   std::string program;                 // REQUIRED: lockstep's own path
