@@ -7,6 +7,7 @@
 #include <lockstep/base/version.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/requests.h>
 #include <lockstep/comm/store.h>
 #include <lockstep/comm/work.h>
 #include <lockstep/data/batches.h>

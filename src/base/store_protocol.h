@@ -23,6 +23,9 @@ inline constexpr int kToAll = -1;  // a note's receiver: every other member
 std::string rank_scope(const std::string& job_id, int64_t generation);
 std::string agent_scope(const std::string& job_id);
 
+// The group that ranks join to hear what the launcher asks of them: a note "checkpoint" or "stop".
+inline constexpr const char* kRequestGroup = "lockstep/requests";
+
 // What a frame says. Requests carry an id that the reply repeats; events carry 0.
 enum class Kind : uint8_t {
   // greeting

@@ -4,6 +4,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/store_protocol.h"
+
 namespace lockstep {
 
 namespace {
@@ -43,8 +45,8 @@ void Head::send(MemberId member, const HeadMessage& message) {
 }
 
 size_t Head::ask_ranks(const std::string& request) {
-  store_.announce(kRequestGroup, request);
-  return store_.num_members(kRequestGroup);
+  store_.announce(store::kRequestGroup, request);
+  return store_.num_members(store::kRequestGroup);
 }
 
 void Head::hear_local(const MemberMessage& message) {

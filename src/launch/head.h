@@ -47,7 +47,4 @@ class Head : private AgentListener {
   Coordinator coordinator_;
 };
 
-// The group of the store that ranks join to hear what the launcher asks of them.
-inline constexpr const char* kRequestGroup = "lockstep/requests";
-
 }  // namespace lockstep

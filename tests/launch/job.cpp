@@ -129,18 +129,20 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-Job::Job(std::vector<std::string> arguments) : mark_("LOCKSTEP_TEST_MARK=" + make_secret()) {
+Job::Job(std::vector<std::string> arguments, JobPlace place)
+    : mark_("LOCKSTEP_TEST_MARK=" + make_secret()) {
   default_signals();
   const UniqueFd out = open_file(folder_.path() + "/out", O_WRONLY | O_CREAT | O_APPEND);
   const UniqueFd err = open_file(folder_.path() + "/err", O_WRONLY | O_CREAT | O_APPEND);
   const size_t equals = mark_.find('=');
   ProcessOptions options{.argv = {lockstep_program(), "run"},
-                         .env = {{mark_.substr(0, equals), mark_.substr(equals + 1)}},
+                         .env = std::move(place.env),
                          .stdout_fd = out.get(),
                          .stderr_fd = err.get(),
                          .new_group = true};
+  options.env[mark_.substr(0, equals)] = mark_.substr(equals + 1);
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  process_ = Process(options);
+  process_ = Process(place.inside ? place.inside(options) : options);
 }
 
 std::vector<pid_t> Job::guardians() const {

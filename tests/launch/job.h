@@ -3,6 +3,7 @@
 // `lockstep` as tests see it: started, watched, killed, and searched for what it leaves behind.
 
 #include <functional>
+#include <map>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -44,10 +45,15 @@ std::vector<pid_t> children_of(pid_t pid);
 
 // A running `lockstep run`. Every process of it, however far it moved away, carries a mark in its
 // environment, by which leftovers are found.
+struct JobPlace {
+  std::map<std::string, std::string> env;                // added to this process's
+  std::function<ProcessOptions(ProcessOptions)> inside;  // TestNodes::inside(); empty: here
+};
+
 class Job {
  public:
   // ARGUMENTS as for `lockstep run`.
-  explicit Job(std::vector<std::string> arguments);
+  explicit Job(std::vector<std::string> arguments, JobPlace place = {});
 
   pid_t leader() const { return process_.pid(); }
   std::vector<pid_t> agents() const { return children_of(leader()); }
