@@ -89,4 +89,21 @@ std::string host_name() {
   return name;
 }
 
+bool is_own_address(const std::string& address) {
+  if (is_loopback(address)) {
+    return true;
+  }
+  const auto own = own_addresses();
+  return std::any_of(own.begin(), own.end(),
+                     [&](const OwnAddress& entry) { return entry.address == address; });
+}
+
+bool is_this_host(const std::string& name) {
+  if (name == "localhost" || name == host_name()) {
+    return true;
+  }
+  const auto addresses = resolve_host(name);
+  return std::any_of(addresses.begin(), addresses.end(), is_own_address);
+}
+
 }  // namespace lockstep

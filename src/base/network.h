@@ -27,4 +27,10 @@ std::vector<std::string> resolve_host(const std::string& name);
 
 std::string host_name();
 
+// An address of one of this host's interfaces; every loopback address is.
+bool is_own_address(const std::string& address);
+
+// localhost, this host's own name or one of its addresses, or a name that leads to one.
+bool is_this_host(const std::string& name);
+
 }  // namespace lockstep

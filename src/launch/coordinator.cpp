@@ -40,7 +40,7 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
   }
   found->second.last_heard = now;
   if (message.kind == MemberSays::Signal) {
-    take_signal(message.signal, now);
+    signal(message.signal, now);
   } else if (message.kind != MemberSays::Beat && message.generation == generation_) {
     take(id, found->second, message, now);
   }
@@ -240,7 +240,19 @@ void Coordinator::lose(MemberId id, const std::string& why, Time now) {
   }
 }
 
-void Coordinator::take_signal(int signal, Time now) {
+void Coordinator::abandon(const std::string& why, Time now) {
+  if (state_ == State::Gathering) {
+    end({fmt::format("{}: {}\n", options_.name, why), kNotStarted});
+  } else if (state_ == State::Running) {
+    break_off(why, 1);
+    stop(false, now);
+  }
+}
+
+void Coordinator::signal(int signal, Time now) {
+  if (is_over()) {
+    return;
+  }
   if (signal == SIGUSR1) {
     actions_.ask_ranks("checkpoint");
     tell_all(HeadSays::Checkpoint);

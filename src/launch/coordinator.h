@@ -55,6 +55,8 @@ class Coordinator {
 
   void hear(MemberId member, const MemberMessage& message, Time now);
   void lose(MemberId member, const std::string& why, Time now);  // its connection is over
+  void signal(int signal, Time now);                             // that some member was sent
+  void abandon(const std::string& why, Time now);  // the job cannot come together or go on
 
   // Beats, silences, time limits: to be called when next_tick() has passed.
   void tick(Time now);
@@ -80,7 +82,6 @@ class Coordinator {
   std::string why_not(const MemberInfo& info) const;
   void take(MemberId id, Member& member, const MemberMessage& message, Time now);
   void take_end(const MemberMessage& message, Time now);
-  void take_signal(int signal, Time now);
   void fail(bool is_membership, Time now);
   void break_off(const std::string& why, int code);
   void stop(bool start_anew, Time now);

@@ -21,6 +21,9 @@ class Head : private AgentListener {
 
   // From the member in this process.
   void hear_local(const MemberMessage& message);
+  // From this process, member or not.
+  void signal(int signal) { coordinator_.signal(signal, Clock::now()); }
+  void abandon(const std::string& why) { coordinator_.abandon(why, Clock::now()); }
 
   // For the caller's poll loop.
   int fd() const { return store_.fd(); }

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <ifaddrs.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,6 +15,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/network.h"
 #include "base/process.h"
 #include "base/unique_fd.h"
 
@@ -48,28 +48,6 @@ std::string numeric(const sockaddr* address, socklen_t size) {
   return text;
 }
 
-struct InterfaceAddress {
-  std::string interface;
-  std::string address;
-};
-
-std::vector<InterfaceAddress> own_addresses() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) {
-    return {};
-  }
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  std::vector<InterfaceAddress> found;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const int family = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
-    if (family == AF_INET || family == AF_INET6) {
-      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      found.push_back({entry->ifa_name, numeric(entry->ifa_addr, size)});
-    }
-  }
-  return found;
-}
-
 // What ssh's configuration calls this host's HostName; the name itself if it has none to offer.
 std::string ssh_host_name(const HostEntry& host, const SshOptions& ssh) {
   std::vector<std::string> argv = ssh.program;
@@ -89,10 +67,6 @@ std::string ssh_host_name(const HostEntry& host, const SshOptions& ssh) {
 
 }  // namespace
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 bool is_this_host(const HostEntry& host) {
   if (!host.user.empty()) {
     const passwd* me = ::getpwuid(::geteuid());
@@ -100,23 +74,7 @@ bool is_this_host(const HostEntry& host) {
       return false;
     }
   }
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  if (host.name == "localhost" || host.name == name) {
-    return true;
-  }
-  const auto own = own_addresses();
-  std::string why;
-  const AddressList list = resolve(host.name, why);
-  for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
-    const std::string address = numeric(item->ai_addr, item->ai_addrlen);
-    if (is_loopback(address) || std::any_of(own.begin(), own.end(), [&](const auto& entry) {
-          return entry.address == address;
-        })) {
-      return true;
-    }
-  }
-  return false;
+  return lockstep::is_this_host(host.name);
 }
 
 std::string local_address_towards(const std::string& host) {
@@ -136,7 +94,8 @@ std::string local_address_towards(const std::string& host) {
 }
 
 std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh) {
-  const auto other = std::find_if_not(hosts.begin(), hosts.end(), is_this_host);
+  const auto other = std::find_if_not(hosts.begin(), hosts.end(),
+                                      [](const HostEntry& host) { return is_this_host(host); });
   if (other == hosts.end()) {
     return "127.0.0.1";
   }
@@ -158,7 +117,7 @@ std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOption
 }
 
 std::string interface_of(const std::string& address) {
-  for (const InterfaceAddress& entry : own_addresses()) {
+  for (const OwnAddress& entry : own_addresses()) {
     if (entry.address == address) {
       return entry.interface;
     }
@@ -167,7 +126,7 @@ std::string interface_of(const std::string& address) {
 }
 
 std::string address_of_interface(const std::string& interface) {
-  for (const InterfaceAddress& entry : own_addresses()) {
+  for (const OwnAddress& entry : own_addresses()) {
     if (entry.interface == interface) {
       return entry.address;
     }

@@ -24,8 +24,6 @@ std::string local_address_towards(const std::string& host);
 // loopback one, which other hosts cannot reach.
 std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh);
 
-bool is_loopback(const std::string& address);  // numeric: 127.x or ::1
-
 // "eth0", the interface that has this address; empty if none has.
 std::string interface_of(const std::string& address);
 

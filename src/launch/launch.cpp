@@ -7,6 +7,9 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/network.h"
+#include "base/secret.h"
+#include "launch/host_address.h"
 #include "launch/leader.h"
 #include "launch/meeting.h"
 
@@ -52,6 +55,16 @@ void open_standard_fds() {
   }
 }
 
+// The hosts are told where the head is once it listens, so any port will do, and any secret.
+Meeting meeting_of_hosts(const LaunchOptions& options) {
+  const std::string address = options.meeting.local_addr.empty()
+                                  ? meeting_address(options.hosts, SshOptions::from_env(Env()))
+                                  : interface_address(options.meeting.local_addr, "--local-addr");
+  return {.job_id = options.meeting.job_id.empty() ? make_job_id() : options.meeting.job_id,
+          .secret = make_secret(),
+          .endpoints = {{address, 0}}};
+}
+
 }  // namespace
 
 int run_job(const LaunchOptions& options) {
@@ -63,7 +76,9 @@ int run_job(const LaunchOptions& options) {
     job_options.output.log_dir =
         std::filesystem::absolute(options.output.log_dir).lexically_normal().string();
   }
-  return Leader(job_options, plan_meeting(options.meeting, Env())).run();
+  return Leader(job_options, options.hosts.empty() ? plan_meeting(options.meeting, Env())
+                                                   : meeting_of_hosts(options))
+      .run();
 }
 
 }  // namespace lockstep

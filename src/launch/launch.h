@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/hosts.h"
 #include "launch/isolation.h"
 #include "launch/meeting.h"
 #include "launch/output_options.h"
@@ -25,15 +26,19 @@
 namespace lockstep {
 
 struct LaunchOptions {
-  std::string name = "lockstep run";  // begins every message
-  int min_nodes = 1;                  // `lockstep run`s that the job needs, in [1, max_nodes]
-  int max_nodes = 1;                  // and that it takes, at most kMaxNodes
-  int procs_per_node = 1;             // ranks on each node, in [1, kMaxProcsPerNode]
-  int local_nodes = 1;                // nodes emulated on this host, in [1, kMaxLocalNodes]
-  MeetingOptions meeting;             // how several `lockstep run`s become one job
-  int max_restarts = 0;               // of all ranks after one of them has failed
-  std::string role = "default";       // ROLE_NAME
-  uint16_t master_port = 0;           // MASTER_PORT on one node; 0: a free one
+  std::string name = "lockstep run";   // begins every message
+  int min_nodes = 1;                   // `lockstep run`s that the job needs, in [1, max_nodes]
+  int max_nodes = 1;                   // and that it takes, at most kMaxNodes
+  int procs_per_node = 1;              // ranks on each node, in [1, kMaxProcsPerNode]
+  int local_nodes = 1;                 // nodes emulated on this host, in [1, kMaxLocalNodes]
+  MeetingOptions meeting;              // how several `lockstep run`s become one job
+  std::vector<HostEntry> hosts;        // not empty: the nodes are started there, over ssh
+  std::vector<std::string> arguments;  // for them: the flags and the program as they were given
+  std::vector<std::string> host_env;   // for them: further variables, NAME or NAME=VALUE
+  int life_fd = -1;                    // end of file on it ends this node (-1: none)
+  int max_restarts = 0;                // of all ranks after one of them has failed
+  std::string role = "default";        // ROLE_NAME
+  uint16_t master_port = 0;            // MASTER_PORT on one node; 0: a free one
   OutputOptions output;
   PlacementOptions placement;
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL

@@ -119,13 +119,34 @@ MemberInfo Leader::describe() const {
 int Leader::run() {
   adopt_orphans();
   block_signals();
-  if (head_) {
+  if (!options_.hosts.empty()) {
+    start_hosts();
+  } else if (head_) {
     tell({.kind = MemberSays::Join, .info = describe()});
   }
-  while (!end_ || (ranks_ && !ranks_->is_gone())) {
+  while (!is_over() || (ranks_ && !ranks_->is_gone())) {
     poll_once();
   }
   return finish();
+}
+
+bool Leader::is_over() const {
+  return end_.has_value() || (head_ && head_->is_over());
+}
+
+void Leader::start_hosts() {
+  RemoteJob job{.arguments = options_.arguments,
+                .endpoint = store_->endpoint().text(),
+                .job_id = meeting_.job_id,
+                .secret = meeting_.secret,
+                .num_nodes = static_cast<int>(options_.hosts.size()),
+                .folder = std::filesystem::current_path().string(),
+                .environment = travelling_environment(own_environment(), options_.host_env)};
+  // The nodes make what describes their place themselves.
+  std::erase_if(job.environment, [](const auto& entry) {
+    return entry.first.starts_with("LOCKSTEP_JOB_") || entry.first == "LOCKSTEP_SSH";
+  });
+  starter_ = std::make_unique<Starter>(options_, job);
 }
 
 void Leader::block_signals() {
@@ -158,6 +179,9 @@ Deadline Leader::next_timeout() const {
   if (ranks_) {
     next = next.earlier(ranks_->next_timeout());
   }
+  if (starter_) {
+    next = next.earlier(starter_->next_timeout());
+  }
   return next;
 }
 
@@ -165,14 +189,18 @@ void Leader::poll_once() {
   for (const MemberMessage& message : std::exchange(deferred_, {})) {
     tell(message);
   }
-  if (end_ && !ranks_) {
+  if (is_over() && !ranks_) {
     return;
   }
   std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
                             {head_ ? head_->fd() : -1, POLLIN, 0},
-                            {link_ ? link_->fd() : -1, POLLIN, 0}};
+                            {link_ ? link_->fd() : -1, POLLIN, 0},
+                            {options_.life_fd, POLLIN, 0}};
   if (ranks_) {
     ranks_->add_polls(polls);
+  }
+  if (starter_) {
+    starter_->add_polls(polls);
   }
   ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
   // The ranks first: an end that came before a signal is the cause of what follows.
@@ -182,8 +210,16 @@ void Leader::poll_once() {
   if (polls[0].revents != 0) {
     read_signals();
   }
+  if (starter_) {
+    if (const auto failure = starter_->serve(polls)) {
+      head_->abandon(*failure);
+    }
+  }
   if (head_) {
     head_->serve();
+  }
+  if (polls[3].revents != 0 && !end_) {
+    lose_starter();
   }
   if (polls[2].revents != 0 && link_) {
     read_head();
@@ -201,7 +237,9 @@ void Leader::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (head_ || link_) {
+    if (head_) {
+      head_->signal(signal);
+    } else if (link_) {
       tell({.kind = MemberSays::Signal, .signal = signal});
     } else if (signal != SIGUSR1) {
       end_ =
@@ -252,6 +290,17 @@ void Leader::read_head() {
     }
   } catch (const Error& error) {
     lose_head(error.what());
+  }
+}
+
+void Leader::lose_starter() {
+  char byte = 0;
+  if (::read(options_.life_fd, &byte, 1) == 0) {
+    link_.reset();  // the head was there too
+    if (ranks_ && !ranks_->is_gone()) {
+      ranks_->kill_now();
+    }
+    give_up("the host that started this node is gone; its ranks end");
   }
 }
 
@@ -372,23 +421,41 @@ void Leader::say(const std::string& sentence) const {
   static_cast<void>(ignored);  // there is nobody left to tell
 }
 
-int Leader::finish() {
-  std::string text = end_->text.empty() ? "" : end_->text + "\n";
-  if (head_) {
-    const Deadline farewell = Deadline::after(kFarewellTime);
-    while (head_->has_members() && !farewell.expired()) {
-      pollfd entry{head_->fd(), POLLIN, 0};
-      ::poll(&entry, 1, farewell.poll_ms());
-      head_->serve();
+// Members hear of the end, and what hosts still write comes out.
+void Leader::bid_farewell() {
+  const Deadline farewell = Deadline::after(kFarewellTime);
+  const auto is_done = [this] {
+    return !head_->has_members() && (!starter_ || starter_->is_quiet());
+  };
+  while (!is_done() && !farewell.expired()) {
+    std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
+    Deadline next = farewell;
+    if (starter_) {
+      starter_->add_polls(polls);
+      next = next.earlier(starter_->next_timeout());
     }
-    text = head_->report().text;
+    ::poll(polls.data(), polls.size(), next.poll_ms());
+    head_->serve();
+    if (starter_) {
+      starter_->serve(polls);
+    }
   }
-  const bool is_quiet = options_.quiet_code != 0 && end_->code == options_.quiet_code;
-  if (!text.empty() && !is_quiet) {
-    const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+int Leader::finish() {
+  Report report;
+  if (head_) {
+    bid_farewell();
+    report = head_->report();
+  } else {
+    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
+  }
+  const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
+  if (!report.text.empty() && !is_quiet) {
+    const ssize_t ignored = ::write(STDERR_FILENO, report.text.data(), report.text.size());
     static_cast<void>(ignored);
   }
-  return end_->code;
+  return report.exit_code;
 }
 
 }  // namespace lockstep

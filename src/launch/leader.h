@@ -17,6 +17,7 @@
 #include "launch/local_ranks.h"
 #include "launch/meeting.h"
 #include "launch/plan.h"
+#include "launch/starter.h"
 
 namespace lockstep {
 
@@ -30,6 +31,7 @@ class Leader {
 
  private:
   void open_head();
+  void start_hosts();
   void block_signals();
   void poll_once();
   Deadline next_timeout() const;
@@ -37,6 +39,7 @@ class Leader {
   void try_to_join();
   void read_head();
   void lose_head(const std::string& why);
+  void lose_starter();
   void beat();
   void tell(const MemberMessage& message);  // the head, wherever it is
   void obey(const HeadMessage& message);
@@ -45,6 +48,8 @@ class Leader {
   bool may_come_back() const;
   void give_up(const std::string& why);
   void say(const std::string& sentence) const;
+  bool is_over() const;
+  void bid_farewell();
   int finish();
 
   const LaunchOptions& options_;
@@ -57,6 +62,7 @@ class Leader {
   std::unique_ptr<Head> head_;
   std::unique_ptr<HeadLink> link_;  // empty while there is no connection
 
+  std::unique_ptr<Starter> starter_;     // if the nodes are on other hosts
   std::unique_ptr<LocalRanks> ranks_;    // empty before the first start
   std::vector<MemberMessage> deferred_;  // for the head
   size_t next_endpoint_ = 0;

@@ -20,23 +20,6 @@ Endpoint parse_endpoint(const std::string& text) {
                          "the meeting's endpoint");
 }
 
-bool is_own(const std::string& address) {
-  if (is_loopback(address)) {
-    return true;
-  }
-  const auto own = own_addresses();
-  return std::any_of(own.begin(), own.end(),
-                     [&](const OwnAddress& entry) { return entry.address == address; });
-}
-
-bool is_this_host(const std::string& name) {
-  if (name == host_name()) {
-    return true;
-  }
-  const auto addresses = resolve_host(name);
-  return std::any_of(addresses.begin(), addresses.end(), is_own);
-}
-
 // The user means loopback: a number or "localhost", not a host name that happens to lead there.
 bool names_loopback(const std::string& host) {
   return is_loopback(host) || host == "localhost";
@@ -52,7 +35,7 @@ std::string listen_address(const std::string& host, const std::string& local_add
     return host == "localhost" ? "127.0.0.1" : host;
   }
   for (const std::string& address : resolve_host(host)) {
-    if (is_own(address) && !is_loopback(address)) {
+    if (is_own_address(address) && !is_loopback(address)) {
       return address;
     }
   }
