@@ -106,4 +106,12 @@ bool is_this_host(const std::string& name) {
   return std::any_of(addresses.begin(), addresses.end(), is_own_address);
 }
 
+uint16_t port_for(const std::string& name) {
+  uint32_t hash = 2166136261u;  // FNV-1a
+  for (const char c : name) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  }
+  return static_cast<uint16_t>(20000 + hash % 12000);
+}
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 // The addresses of this host.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,9 @@ bool is_own_address(const std::string& address);
 
 // localhost, this host's own name or one of its addresses, or a name that leads to one.
 bool is_this_host(const std::string& name);
+
+// A port computed from a name: where processes meet that know nothing but their job's name. In
+// [20000, 32000), below the range that Linux gives out by default.
+uint16_t port_for(const std::string& name);
 
 }  // namespace lockstep

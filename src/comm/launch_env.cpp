@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/network.h"
 #include "base/store_protocol.h"
 
 namespace lockstep {
@@ -56,16 +57,6 @@ Endpoint need_master(const Env& env, const char* source) {
         source);
   }
   return *endpoint;
-}
-
-// A port that all ranks of a job compute alike, outside the range from which kernels give ports by
-// default.
-uint16_t port_of(const std::string& job) {
-  uint32_t hash = 2166136261u;  // FNV-1a
-  for (const char c : job) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  }
-  return static_cast<uint16_t>(20000 + hash % 12000);
 }
 
 // "node[3-5,9]" -> "node3"; "a,b" -> "a".
@@ -121,7 +112,7 @@ LaunchEnv from_mpirun(const Env& env) {
     if (const auto endpoint = master(env)) {
       launch.store = *endpoint;
     } else if (local_size == launch.size) {
-      launch.store = {"127.0.0.1", port_of(launch.job_id)};
+      launch.store = {"127.0.0.1", port_for(launch.job_id)};
     } else {
       launch.store = need_master(env, "mpirun");
     }
@@ -140,9 +131,9 @@ LaunchEnv from_srun(const Env& env) {
     if (const auto endpoint = master(env)) {
       launch.store = *endpoint;
     } else if (one_node) {
-      launch.store = {"127.0.0.1", port_of(launch.job_id)};
+      launch.store = {"127.0.0.1", port_for(launch.job_id)};
     } else if (hosts) {
-      launch.store = {first_host(*hosts), port_of(launch.job_id)};
+      launch.store = {first_host(*hosts), port_for(launch.job_id)};
     } else {
       launch.store = need_master(env, "srun");
     }
