@@ -51,7 +51,7 @@ SplitArguments split_arguments(const CLI::App& app, const std::vector<std::strin
         throw UsageError("{} needs a value", flag);
       }
       // Joined, so that CLI11 cannot take a value that begins with a dash for a flag.
-      split.flags.back() += "=" + *next++;
+      split.flags.back() += (flag.starts_with("--") ? "=" : "") + *next++;
     }
   }
   if (next != arguments.end() && *next == "--") {

@@ -1,0 +1,25 @@
+#pragma once
+
+// What the head of an ELF file says: for which machine it is and which loader starts it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct ElfInfo {
+  uint16_t machine = 0;     // EM_X86_64, ...
+  std::string interpreter;  // "/lib64/ld-linux-x86-64.so.2"; empty: linked statically, or a library
+};
+
+// Nothing if the file is no ELF file or a torn one. Throws IoError if it cannot be read.
+std::optional<ElfInfo> read_elf(const std::string& path);
+
+// "x86-64", "aarch64", "machine 42".
+std::string machine_name(uint16_t machine);
+
+// What this program itself runs on.
+uint16_t host_machine();
+
+}  // namespace lockstep

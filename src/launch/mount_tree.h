@@ -1,0 +1,31 @@
+#pragma once
+
+// Mounts that are made first and attached to a place afterwards (Linux 5.12 and newer), and paths
+// that are looked up inside a root folder, where an absolute link cannot lead out of it.
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace lockstep {
+
+// What is at `path` and all that is mounted below it, attached nowhere yet. Throws IoError.
+UniqueFd clone_tree(const std::string& path);
+
+// An empty file system in memory, attached nowhere yet. `mode` of its root: "1777". Throws IoError.
+UniqueFd new_tmpfs(const char* mode);
+
+// Nothing in the tree can be written to through it. Throws IoError.
+void make_read_only(int tree);
+
+// Opens `path` (O_PATH), taking `root` for "/", also in links. Empty, with errno, if it cannot.
+UniqueFd open_in_root(int root, const std::string& path);
+
+// Mounts `tree` on `place`, as opened by open_in_root. Throws IoError.
+void attach_tree(int tree, int place);
+
+// The host's path of `path` inside `root`: links of the part that exists are followed inside
+// `root`; the part that does not exist stays as it is. Throws IoError if `root` is not there.
+std::string path_in_root(const std::string& root, const std::string& path);
+
+}  // namespace lockstep
