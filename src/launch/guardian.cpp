@@ -33,6 +33,7 @@ constexpr uint64_t kChildEvent = UINT64_MAX - 1;
 int Guardian::run(std::vector<WorkerStreams> streams) {
   try {
     isolate();
+    enter_container();
     open_events();
     start_workers(std::move(streams));
   } catch (const Error& error) {
@@ -54,6 +55,17 @@ void Guardian::isolate() {
   } else {
     // No death signal here: it would kill the one process that can find the others.
     adopt_orphans();
+  }
+}
+
+// Once for all workers of the node, which are then forked inside.
+void Guardian::enter_container() {
+  if (!plan_.container || plan_.container->runtime != ContainerRuntime::Builtin) {
+    return;
+  }
+  enter_image(*plan_.container);
+  for (WorkerPlan& worker : plan_.workers) {
+    worker.env = image_environment(worker.env);
   }
 }
 

@@ -22,7 +22,7 @@ struct WorkerStreams {
 class Guardian {
  public:
   // `control_fd`: to the agent; end of file on it is the agent's death.
-  Guardian(const NodePlan& plan, int control_fd) : plan_(plan), control_fd_(control_fd) {}
+  Guardian(NodePlan plan, int control_fd) : plan_(std::move(plan)), control_fd_(control_fd) {}
 
   // Does everything; returns when nobody is left. What goes wrong is said to the agent (Failed).
   int run(std::vector<WorkerStreams> streams);
@@ -38,6 +38,7 @@ class Guardian {
   };
 
   void isolate();
+  void enter_container();
   void open_events();
   void start_workers(std::vector<WorkerStreams> streams);
   void wait_for_events();
@@ -52,7 +53,7 @@ class Guardian {
   bool finished();
   int poll_ms() const;
 
-  const NodePlan& plan_;
+  NodePlan plan_;
   const int control_fd_;
   UniqueFd epoll_;
   UniqueFd child_signals_;

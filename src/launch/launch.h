@@ -14,9 +14,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launch/container.h"
 #include "launch/hosts.h"
 #include "launch/isolation.h"
 #include "launch/meeting.h"
@@ -41,6 +43,7 @@ struct LaunchOptions {
   uint16_t master_port = 0;            // MASTER_PORT on one node; 0: a free one
   OutputOptions output;
   PlacementOptions placement;
+  std::optional<ContainerOptions> container;                        // run the program in this image
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   IsolationMode isolation = IsolationMode::Auto;

@@ -112,6 +112,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                   .stop_grace = options.stop_grace,
                   .output = options.output,
                   .placement = options.placement,
+                  .container = options.container,
                   .command = options.command,
                   .file_limit = file_limit};
     for (int local = 0; local < options.procs_per_node; ++local) {

@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <sys/resource.h>
 #include <vector>
 
 #include "base/socket.h"
+#include "launch/container.h"
 #include "launch/isolation.h"
 #include "launch/job_message.h"
 #include "launch/launch.h"
@@ -39,6 +41,7 @@ struct NodePlan {
   std::chrono::nanoseconds stop_grace{};
   OutputOptions output;
   PlacementOptions placement;
+  std::optional<ContainerOptions> container;  // the workers' root is this image
   std::vector<std::string> command;
   rlimit file_limit{};  // what workers get: the agent may raise its own
   std::vector<WorkerPlan> workers;
