@@ -101,6 +101,8 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                                  const std::vector<std::string>& inherited_env) {
   const int num_cores = num_available_cores();
   const IsolationMode isolation = choose_isolation(options.isolation);
+  const Placement placement =
+      place_on_this_host(options.placement, options.local_nodes * options.procs_per_node);
   rlimit file_limit{};
   ::getrlimit(RLIMIT_NOFILE, &file_limit);
   std::vector<NodePlan> nodes;
@@ -130,10 +132,19 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                              job.place.generation, place.rank);
         place.error_file = folder + "/error.json";
       }
+      const RankPlacement& bound = placement.ranks[static_cast<size_t>(place.rank)];
+      if (bound.num_cores > 0) {
+        place.num_cores = bound.num_cores;
+        place.ranks_on_host = 1;
+      }
       plan.workers.push_back({.rank = place.rank,
                               .local_rank = local,
                               .env = worker_environment(place, job, inherited_env),
-                              .log_folder = folder});
+                              .log_folder = folder,
+                              .cpus = bound.cpus});
+      if (options.placement.virtual_local_rank) {
+        set_virtual_local_rank(local, plan.workers.back().env);
+      }
     }
     nodes.push_back(std::move(plan));
   }

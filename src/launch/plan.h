@@ -31,6 +31,7 @@ struct WorkerPlan {
   int local_rank = 0;
   std::vector<std::string> env;  // NAME=value, all of it
   std::string log_folder;        // empty: no log files
+  std::vector<int> cpus;         // that it may run on; empty: all that its guardian may
 };
 
 struct NodePlan {

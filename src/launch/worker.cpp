@@ -7,8 +7,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include "base/unique_fd.h"
 #include "launch/fork.h"
 #include "launch/message.h"
+#include "launch/placement.h"
 
 namespace lockstep {
 
@@ -64,6 +68,15 @@ int execute(const WorkerStart& start) {
   ::dup2(start.stdout_fd, STDOUT_FILENO);
   ::dup2(start.stderr_fd, STDERR_FILENO);
   send_message(start.control_fd, {.kind = MessageKind::Started, .rank = start.worker->rank});
+  if (const int error = bind_to_cpus(start.worker->cpus)) {
+    send_message(start.control_fd,
+                 {.kind = MessageKind::Failed,
+                  .text = fmt::format("cannot bind rank {} to the processors {}: {}; --bind none "
+                                      "leaves it unbound",
+                                      start.worker->rank, fmt::join(start.worker->cpus, ","),
+                                      errno_text(error))});
+    return kCannotExecute;
+  }
 
   const std::vector<char*> argv = pointers(start.node->command);
   std::vector<std::string> env = start.worker->env;
