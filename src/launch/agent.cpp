@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <lockstep/base/error.h>
 
+#include "launch/error_file.h"
 #include "launch/fork.h"
 #include "launch/sweep.h"
 
@@ -58,20 +62,14 @@ int Agent::run() {
 std::vector<WorkerStreams> Agent::open_streams() {
   std::vector<WorkerStreams> worker_ends;
   for (const WorkerPlan& worker : plan_.workers) {
-    Rank rank{.rank = worker.rank};
+    Rank rank{.rank = worker.rank, .plan = &worker};
     std::array<UniqueFd, kNumStreams> ends;
     for (size_t s = 0; s < kNumStreams; ++s) {
-      Stream& stream = rank.streams[s];
       FdPair pipe = make_pipe();
       ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);  // of this end only
-      stream.pipe = std::move(pipe.read);
+      rank.streams[s] = open_stream(worker, s);
+      rank.streams[s].pipe = std::move(pipe.read);
       ends[s] = std::move(pipe.write);
-      if (plan_.output.prefix) {
-        stream.prefix = line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[s].fd());
-      }
-      if (!worker.log_folder.empty()) {
-        stream.log = LogFile(worker.log_folder + (s == 0 ? "/stdout.log" : "/stderr.log"));
-      }
     }
     worker_ends.push_back({std::move(ends[0]), std::move(ends[1])});
     ranks_.push_back(std::move(rank));
@@ -79,8 +77,48 @@ std::vector<WorkerStreams> Agent::open_streams() {
   return worker_ends;
 }
 
+Agent::Stream Agent::open_stream(const WorkerPlan& worker, size_t stream) {
+  const OutputOptions& output = plan_.output;
+  const StreamRoute route = stream_route(output, worker.local_rank, stream);
+  Stream result{.to_console = route.to_console};
+  if (!output.prefix_template.empty()) {
+    result.prefix = filled_prefix(output.prefix_template, worker.rank, worker.local_rank);
+  } else if (output.prefix) {
+    result.prefix = line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[stream].fd());
+  }
+  if (route.to_file && !worker.log_folder.empty()) {
+    result.log = LogFile(worker.log_folder + (stream == 0 ? "/stdout.log" : "/stderr.log"));
+  }
+  return result;
+}
+
+void Agent::open_filtered() {
+  const std::string folder =
+      std::filesystem::path(plan_.workers.front().log_folder).parent_path().string();
+  for (size_t s = 0; s < kNumStreams; ++s) {
+    if (!filters(s).empty() && !folder.empty()) {
+      filtered_[s] = LogFile(
+          fmt::format("{}/filtered_{}_n{}.log", folder, s == 0 ? "stdout" : "stderr", plan_.node));
+    }
+  }
+}
+
+const std::vector<std::string>& Agent::filters(size_t stream) const {
+  return stream == 0 ? plan_.output.stdout_filters : plan_.output.stderr_filters;
+}
+
+// Read once: a file outside the log folder has no other reader, and nobody else to remove it.
+std::string Agent::Rank::take_error() const {
+  const auto error = read_error_file(plan->error_file);
+  if (plan->log_folder.empty()) {
+    ::unlink(plan->error_file.c_str());
+  }
+  return error ? error->message : "";
+}
+
 void Agent::start_guardian() {
   std::vector<WorkerStreams> worker_ends = open_streams();
+  open_filtered();
   FdPair link = make_socket_pair(SOCK_SEQPACKET);
   const int yes = 1;
   // Every message then carries its sender's pid as this process sees it, out of any PID namespace.
@@ -113,7 +151,8 @@ void Agent::relay() {
   const size_t first_source = polls.size();
   for (Rank& rank : ranks_) {
     for (size_t s = 0; s < kNumStreams; ++s) {
-      if (rank.streams[s].pipe && consoles_[s].backlog() < kMaxBacklog) {
+      const bool has_room = !rank.streams[s].to_console || consoles_[s].backlog() < kMaxBacklog;
+      if (rank.streams[s].pipe && has_room) {
         polls.push_back({rank.streams[s].pipe.get(), POLLIN, 0});
         sources.emplace_back(&rank, s);
       }
@@ -177,6 +216,7 @@ void Agent::pass_on(Message message, pid_t sender) {
     } else if (message.kind == MessageKind::Ended) {
       drain(rank);
       message.text = rank.tail.text();
+      message.error = rank.take_error();
     }
     message.pid = rank.pid;
   }
@@ -223,7 +263,14 @@ void Agent::end_stream(Rank& rank, size_t stream) {
 
 void Agent::take_line(Rank& rank, size_t stream, std::string_view line) {
   rank.tail.add(line);
-  consoles_[stream].add(rank.streams[stream].prefix, line);
+  const Stream& from = rank.streams[stream];
+  if (from.to_console) {
+    consoles_[stream].add(from.prefix, line);
+  }
+  if (filtered_[stream].is_open() && holds_any(line, filters(stream))) {
+    const std::string prefix = line_prefix(rank.rank, plan_.node, plan_.num_nodes, -1);
+    filtered_[stream].write(prefix + std::string(line) + (line.ends_with('\n') ? "" : "\n"));
+  }
 }
 
 void Agent::reap_guardian() {

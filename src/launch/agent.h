@@ -36,15 +36,22 @@ class Agent {
     LineSplitter splitter;
     LogFile log;
     std::string prefix;
+    bool to_console = true;
   };
   struct Rank {
     int rank = 0;
+    const WorkerPlan* plan = nullptr;
     pid_t pid = 0;
     std::array<Stream, kNumStreams> streams;
     Tail tail;
+
+    std::string take_error() const;
   };
 
   std::vector<WorkerStreams> open_streams();
+  Stream open_stream(const WorkerPlan& worker, size_t stream);
+  void open_filtered();
+  const std::vector<std::string>& filters(size_t stream) const;
   void start_guardian();
   void relay();
   void read_leader();
@@ -60,6 +67,7 @@ class Agent {
   const NodePlan& plan_;
   const int leader_fd_;
   std::array<Console, kNumStreams> consoles_;
+  std::array<LogFile, kNumStreams> filtered_;  // the lines that hold one of the filters
   std::vector<Rank> ranks_;
   UniqueFd control_;
   pid_t guardian_ = 0;

@@ -48,7 +48,8 @@ class Console {
   bool failed_ = false;  // another error: said once, lines are dropped
 };
 
-// "r2: " or, with several nodes, "n1 r6: "; coloured by rank on a terminal unless NO_COLOR is set.
+// "r2: " or, with several nodes, "n1 r6: "; coloured by rank if `console_fd` is a
+// terminal and NO_COLOR is not set.
 std::string line_prefix(int rank, int node, int num_nodes, int console_fd);
 
 }  // namespace lockstep

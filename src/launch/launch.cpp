@@ -71,10 +71,11 @@ int run_job(const LaunchOptions& options) {
   check_options(options);
   open_standard_fds();
   LaunchOptions job_options = options;
-  if (!options.output.log_dir.empty()) {
+  choose_log_dir(job_options.output);
+  if (!job_options.output.log_dir.empty()) {
     // A worker may change its folder; error.json must still land where it is looked for.
     job_options.output.log_dir =
-        std::filesystem::absolute(options.output.log_dir).lexically_normal().string();
+        std::filesystem::absolute(job_options.output.log_dir).lexically_normal().string();
   }
   return Leader(job_options, options.hosts.empty() ? plan_meeting(options.meeting, Env())
                                                    : meeting_of_hosts(options))

@@ -137,6 +137,7 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
     report.age = Clock::now() - noticed;
     report.stopped = message.stopped;
     report.text = message.text;
+    report.error = message.error;
     report.log_folder = log_folder_of(message.rank);
   }
   options_.tell(report);

@@ -1,8 +1,8 @@
 #include "launch/message.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -23,6 +23,7 @@ struct Header {
   int32_t signal;
   int32_t stopped;
   int64_t stamp_ns;
+  int64_t text_bytes;  // the error follows the text
 };
 
 pid_t sender_of(msghdr& header) {
@@ -36,7 +37,7 @@ pid_t sender_of(msghdr& header) {
   return 0;
 }
 
-Message decode(const Header& header, const char* text, size_t text_size) {
+Message decode(const Header& header, std::string_view texts) {
   Message message;
   message.kind = static_cast<MessageKind>(header.kind);
   message.rank = header.rank;
@@ -44,26 +45,30 @@ Message decode(const Header& header, const char* text, size_t text_size) {
   message.status = {.code = header.code, .signal = header.signal};
   message.stopped = header.stopped != 0;
   message.stamp_ns = header.stamp_ns;
-  message.text.assign(text, text_size);
+  message.text = texts.substr(0, static_cast<size_t>(header.text_bytes));
+  message.error = texts.substr(message.text.size());
   return message;
 }
 
 }  // namespace
 
 bool send_message(int fd, const Message& message) noexcept {
+  const std::string_view text = std::string_view(message.text).substr(0, kMaxMessageText);
+  const std::string_view error = std::string_view(message.error).substr(0, kMaxMessageText);
   Header header{static_cast<int32_t>(message.kind),
                 message.rank,
                 message.pid,
                 message.status.code,
                 message.status.signal,
                 message.stopped ? 1 : 0,
-                message.stamp_ns};
-  iovec parts[2] = {
-      {&header, sizeof header},
-      {const_cast<char*>(message.text.data()), std::min(message.text.size(), kMaxMessageText)}};
+                message.stamp_ns,
+                static_cast<int64_t>(text.size())};
+  iovec parts[3] = {{&header, sizeof header},
+                    {const_cast<char*>(text.data()), text.size()},
+                    {const_cast<char*>(error.data()), error.size()}};
   msghdr packet{};
   packet.msg_iov = parts;
-  packet.msg_iovlen = 2;
+  packet.msg_iovlen = 3;
   while (::sendmsg(fd, &packet, MSG_NOSIGNAL) < 0) {
     if (errno != EINTR) {
       return false;
@@ -74,9 +79,9 @@ bool send_message(int fd, const Message& message) noexcept {
 
 Received receive_message(int fd) {
   Header header{};
-  static char text[kMaxMessageText];
+  static char texts[2 * kMaxMessageText];
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
-  iovec parts[2] = {{&header, sizeof header}, {text, sizeof text}};
+  iovec parts[2] = {{&header, sizeof header}, {texts, sizeof texts}};
   msghdr packet{};
   packet.msg_iov = parts;
   packet.msg_iovlen = 2;
@@ -98,7 +103,7 @@ Received receive_message(int fd) {
       throw IoError("cannot read from a process of the job: {}", errno_text(errno));
     }
     LOCKSTEP_CHECK(static_cast<size_t>(n) >= sizeof header, "a message of {} bytes", n);
-    return {.message = decode(header, text, static_cast<size_t>(n) - sizeof header),
+    return {.message = decode(header, {texts, static_cast<size_t>(n) - sizeof header}),
             .sender = sender_of(packet)};
   }
 }

@@ -32,6 +32,7 @@ struct Message {
   int64_t stamp_ns = 0;  // CLOCK_MONOTONIC when the end was noticed
   bool stopped = false;  // it ended after it had been told to
   std::string text;      // at most kMaxMessageText bytes; the rest is cut off
+  std::string error;  // Ended: the exception that it left at TORCHELASTIC_ERROR_FILE; cut likewise
 };
 
 inline constexpr size_t kMaxMessageText = 64 * 1024;

@@ -13,6 +13,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "launch/error_file.h"
+
 namespace lockstep {
 
 namespace {
@@ -110,6 +112,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
     NodePlan plan{.name = options.name,
                   .node = job.place.first_node + i,
                   .num_nodes = job.place.num_nodes,
+                  .world_size = job.place.world_size,
                   .isolation = isolation,
                   .stop_grace = options.stop_grace,
                   .output = options.output,
@@ -131,8 +134,11 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
         folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
                              job.place.generation, place.rank);
         place.error_file = folder + "/error.json";
+      } else if (!options.container) {  // in an image it would be nowhere to be seen
+        place.error_file = new_error_file();
       }
-      const RankPlacement& bound = placement.ranks[static_cast<size_t>(place.rank)];
+      const RankPlacement& bound =
+          placement.ranks[static_cast<size_t>(i * options.procs_per_node + local)];
       if (bound.num_cores > 0) {
         place.num_cores = bound.num_cores;
         place.ranks_on_host = 1;
@@ -141,6 +147,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                               .local_rank = local,
                               .env = worker_environment(place, job, inherited_env),
                               .log_folder = folder,
+                              .error_file = place.error_file,
                               .cpus = bound.cpus});
       if (options.placement.virtual_local_rank) {
         set_virtual_local_rank(local, plan.workers.back().env);

@@ -31,6 +31,7 @@ struct WorkerPlan {
   int local_rank = 0;
   std::vector<std::string> env;  // NAME=value, all of it
   std::string log_folder;        // empty: no log files
+  std::string error_file;        // TORCHELASTIC_ERROR_FILE
   std::vector<int> cpus;         // that it may run on; empty: all that its guardian may
 };
 
@@ -38,6 +39,7 @@ struct NodePlan {
   std::string name;  // of the command, for messages
   int node = 0;
   int num_nodes = 1;
+  int world_size = 1;
   IsolationMode isolation = IsolationMode::Guardian;
   std::chrono::nanoseconds stop_grace{};
   OutputOptions output;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/unique_fd.h"
+#include "launch/command.h"
 #include "launch/fork.h"
 #include "launch/message.h"
 #include "launch/placement.h"
@@ -78,7 +79,11 @@ int execute(const WorkerStart& start) {
     return kCannotExecute;
   }
 
-  const std::vector<char*> argv = pointers(start.node->command);
+  const std::vector<std::string> command =
+      fill_placeholders(start.node->command, {.rank = start.worker->rank,
+                                              .local_rank = start.worker->local_rank,
+                                              .world_size = start.node->world_size});
+  const std::vector<char*> argv = pointers(command);
   std::vector<std::string> env = start.worker->env;
   // One inherited from a job around this one comes first and would be believed.
   std::erase_if(env, [](const auto& entry) { return entry.starts_with("LOCKSTEP_HOST_PID="); });

@@ -20,7 +20,8 @@ TEST(Message, ArrivesAsItWasSent) {
                      .status = {.code = 0, .signal = SIGSEGV},
                      .stamp_ns = 1234567890123,
                      .stopped = true,
-                     .text = "last\nlines"};
+                     .text = "last\nlines",
+                     .error = "ValueError"};
   ASSERT_TRUE(send_message(pair.write.get(), sent));
   const Received received = receive_message(pair.read.get());
   ASSERT_TRUE(received.message.has_value());
@@ -31,6 +32,7 @@ TEST(Message, ArrivesAsItWasSent) {
   EXPECT_EQ(received.message->stamp_ns, sent.stamp_ns);
   EXPECT_TRUE(received.message->stopped);
   EXPECT_EQ(received.message->text, sent.text);
+  EXPECT_EQ(received.message->error, sent.error);
 }
 
 TEST(Message, CarriesItsSendersPid) {
@@ -56,6 +58,8 @@ TEST(Message, TooLongATextIsCut) {
   FdPair pair = make_socket_pair(SOCK_SEQPACKET);
   ASSERT_TRUE(send_message(pair.write.get(), {.text = std::string(2 * kMaxMessageText, 'x')}));
   EXPECT_EQ(receive_message(pair.read.get()).message->text.size(), kMaxMessageText);
+  ASSERT_TRUE(send_message(pair.write.get(), {.error = std::string(2 * kMaxMessageText, 'x')}));
+  EXPECT_EQ(receive_message(pair.read.get()).message->error.size(), kMaxMessageText);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+#pragma once
+
+// From the program that a user names to what each rank executes.
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct ProgramOptions {
+  std::vector<std::string> program;  // REQUIRED: program, module or script, and its arguments
+  bool module = false;               // it is a Python module
+  bool run_path = false;             // a script, folder or zip for Python's runpy.run_path
+  bool no_python = false;            // executed as it is, whatever its name
+  std::string python = "python3";
+};
+
+// A file named *.py runs under Python, unbuffered; anything else (a binary, a script with "#!") as
+// it is. Throws UsageError if there is no program or two of the flags are set.
+std::vector<std::string> make_command(const ProgramOptions& options);
+
+struct RankNumbers {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+};
+
+// {rank}, {local_rank} and {world_size} replaced in the arguments, for programs that are told their
+// rank on the command line. A name after "$" is a shell's variable and stays, but for torchrun's
+// own
+// ${local_rank}.
+std::vector<std::string> fill_placeholders(std::vector<std::string> command,
+                                           const RankNumbers& numbers);
+
+}  // namespace lockstep
