@@ -20,6 +20,13 @@ std::string with_dashes(std::string flag) {
   return flag;
 }
 
+// -r3 is -r with a value, if there is such a flag.
+bool has_value_attached(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option =
+      flag.size() > 2 && flag[1] != '-' ? app.get_option_no_throw(flag.substr(0, 2)) : nullptr;
+  return option != nullptr && option->get_items_expected_max() > 0;
+}
+
 const CLI::Option& find_option(const CLI::App& app, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -42,16 +49,23 @@ SplitArguments split_arguments(const CLI::App& app, const std::vector<std::strin
   SplitArguments split;
   auto next = arguments.begin();
   while (next != arguments.end() && next->starts_with('-') && *next != "--") {
-    const std::string flag = with_dashes(*next++);
+    std::string flag = with_dashes(*next++);
+    if (has_value_attached(app, flag)) {
+      flag.insert(2, flag[2] == '=' ? "" : "=");
+    }
     const size_t equals = flag.find('=');
     const CLI::Option& option = find_option(app, flag.substr(0, equals));
-    split.flags.push_back(flag);
+    // Under its long name, with the value joined: CLI11 cannot take a value that begins with a dash
+    // for a flag.
+    split.flags.push_back("--" + option.get_single_name() +
+                          (equals == std::string::npos ? "" : flag.substr(equals)));
     if (option.get_items_expected_max() > 0 && equals == std::string::npos) {
       if (next == arguments.end()) {
         throw UsageError("{} needs a value", flag);
       }
       // Joined, so that CLI11 cannot take a value that begins with a dash for a flag.
       split.flags.back() += (flag.starts_with("--") ? "=" : "") + *next++;
+      split.flags.back() += "=" + *next++;
     }
   }
   if (next != arguments.end() && *next == "--") {

@@ -1,0 +1,200 @@
+#include "run_flags.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "command_line.h"
+
+namespace lockstep::app {
+
+namespace {
+
+constexpr const char* kExamples =
+    "Every flag can also be a variable, --nnodes as PET_NNODES; a flag wins over it. Both "
+    "spellings\n"
+    "count, --log-dir and --log_dir. {rank}, {local_rank} and {world_size} in the program's "
+    "arguments\n"
+    "are replaced by each rank's own.\n"
+    "\n"
+    "Examples:\n"
+    "  lockstep run --nproc-per-node 4 ./my_program --epochs 3\n"
+    "  lockstep run --nproc-per-node 4 --local-nodes 2 ./my_program     two emulated nodes\n"
+    "  lockstep run --nproc-per-node gpu --log-dir logs train.py\n"
+    "  lockstep run --nnodes 2 --node-rank 0 --master-addr node0 ./my_program   the same, with\n"
+    "                             --node-rank 1, on the other node\n"
+    "\n"
+    "OMP_NUM_THREADS, if it is unset, becomes the cores of this host divided by its ranks.\n"
+    "\n"
+    "Exit code: 0 if every rank ends with 0; that of the first rank that fails (128 + signal if a\n"
+    "signal killed it); 126 or 127 if the program cannot be started; 2 for a mistake on this "
+    "line.\n";
+
+void add(CLI::App& app, const char* name, std::string& value, const char* type,
+         const std::string& help, const char* group) {
+  app.add_option(name, value, help)->type_name(type)->group(group);
+}
+
+void add(CLI::App& app, const char* name, bool& value, const std::string& help, const char* group) {
+  app.add_flag(name, value, help)->group(group);
+}
+
+void add_size_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "How many";
+  add(app, "--nproc-per-node", flags.nproc_per_node, "N|auto|cpu|gpu",
+      "Ranks on each node (1); auto: a rank per GPU, or per core where there is none", group);
+  add(app, "--nnodes", flags.nnodes, "N|MIN:MAX", "Nodes, a `lockstep run` on each (1)", group);
+  add(app, "--local-nodes", flags.local_nodes, "M", "Nodes to emulate on this host (1)", group);
+}
+
+void add_meeting_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "How nodes meet";
+  add(app, "--standalone", flags.standalone, "One node, which meets nobody", group);
+  add(app, "--node-rank", flags.node_rank, "N", "This node's number, 0 for the head", group);
+  add(app, "--master-addr", flags.master_addr, "HOST", "Where node 0 is", group);
+  add(app, "--master-port", flags.master_port, "PORT",
+      "Where it listens (29500); with one node, MASTER_PORT", group);
+  add(app, "--rdzv-backend", flags.rdzv_backend, "static|lockstep|c10d",
+      "static: places by --node-rank (the default without --rdzv-endpoint); lockstep, also called "
+      "c10d: in the order of joining",
+      group);
+  add(app, "--rdzv-endpoint", flags.rdzv_endpoint, "HOST[:PORT]",
+      "The head, the same on every node (port 29400)", group);
+  add(app, "--rdzv-id", flags.rdzv_id, "ID", "The job's name, the same on every node", group);
+  add(app, "--rdzv-conf", flags.rdzv_conf, "KEY=VALUE,...",
+      "join_timeout or timeout (600 s), last_call_timeout (30), heartbeat_timeout (2.5), is_host; "
+      "torchrun's other keys are accepted and change nothing",
+      group);
+  add(app, "--local-addr", flags.local_addr, "ADDRESS",
+      "The address or interface by which other nodes reach this one", group);
+  add(app, "--secret-file", flags.secret_file, "FILE",
+      "The key that lets nodes in, the same on every node", group);
+}
+
+void add_supervision_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Supervision";
+  add(app, "--max-restarts", flags.max_restarts, "N",
+      "Start all ranks anew up to N times after a failure (0)", group);
+  add(app, "--stop-grace,--shutdown-timeout", flags.stop_grace, "SECONDS",
+      "From SIGTERM to SIGKILL when the job is stopped (10, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
+      group);
+  add(app, "--signals-to-handle", flags.signals_to_handle, "SIGNALS",
+      "That end the job (SIGTERM,SIGINT,SIGHUP,SIGQUIT)", group);
+  add(app, "--isolation", flags.isolation, "auto|pidns|guardian",
+      "How leftovers are found: pidns (a PID namespace), guardian (a watching parent), or auto: "
+      "pidns where it is permitted",
+      group);
+  add(app, "--monitor-interval", flags.monitor_interval, "SECONDS",
+      "Accepted: a death is noticed at once, nobody polls", group);
+  add(app, "--start-method", flags.start_method, "spawn|fork|forkserver",
+      "Accepted: a rank is always a program of its own", group);
+}
+
+void add_output_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Output";
+  add(app, "--log-dir", flags.log_dir, "DIR",
+      "Keep the ranks' output under DIR/<job>/attempt_<K>/rank_<R>: all of it, or what -r and -t "
+      "say",
+      group);
+  add(app, "-r,--redirects", flags.redirects, "STREAMS",
+      "To log files instead of the console: 1 output, 2 errors, 3 both, or by local rank 0:3,1:1",
+      group);
+  add(app, "-t,--tee", flags.tee, "STREAMS", "To log files and to the console, as -r", group);
+  add(app, "--local-ranks-filter", flags.local_ranks_filter, "0,2,...",
+      "Show only these local ranks on the console", group);
+  add(app, "--duplicate-stdout-filters", flags.duplicate_stdout_filters, "TEXT,...",
+      "Copy lines with one of these to filtered_stdout_n<node>.log", group);
+  add(app, "--duplicate-stderr-filters", flags.duplicate_stderr_filters, "TEXT,...",
+      "The same for standard error", group);
+  add(app, "--role", flags.role, "NAME", "ROLE_NAME of the ranks (default)", group);
+  add(app, "--no-prefix", flags.no_prefix, "Write the ranks' lines without \"r2: \" before them",
+      group);
+}
+
+void add_placement_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Placement";
+  add(app, "--bind", flags.bind, "auto|none|core|numa",
+      "core: each rank on cores of its own; numa: on those of a NUMA node; auto: core if there are "
+      "enough; none (the default): wherever the kernel likes",
+      group);
+  add(app, "--numa-binding", flags.numa_binding, "node|socket|exclusive|core-complex",
+      "The same in torchrun's words, near the rank's GPU", group);
+  add(app, "--virtual-local-rank", flags.virtual_local_rank,
+      "Each rank sees its own GPU only, as device 0, and LOCAL_RANK=0", group);
+}
+
+void add_program_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "The program";
+  add(app, "-m,--module", flags.module, "PROGRAM is a Python module", group);
+  add(app, "--no-python", flags.no_python, "Execute PROGRAM as it is, even if it ends in .py",
+      group);
+  add(app, "--run-path", flags.run_path, "Give PROGRAM to Python's runpy.run_path", group);
+}
+
+void add_refused_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Known from torchrun, and refused";
+  add(app, "--event-log-handler", flags.event_log_handler, "NAME",
+      "A handler inside Python's torch; only null is taken", group);
+  add(app, "--logs-specs", flags.logs_specs, "NAME", "A Python plug-in", group);
+}
+
+std::string variable_of(const std::string& name) {
+  std::string variable = "PET_" + name;
+  for (char& letter : variable) {
+    letter = letter == '-' ? '_' : static_cast<char>(std::toupper(letter));
+  }
+  return variable;
+}
+
+// Adds to `given` what only the environment says; returns the variables.
+std::vector<std::string> add_variables(const CLI::App& app, const Env& env, Arguments& given) {
+  std::vector<std::string> variables;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->nonpositional() || option == app.get_help_ptr()) {
+      continue;
+    }
+    const bool has_flag = std::any_of(given.begin(), given.end(), [&](const std::string& flag) {
+      return option->check_name(flag.substr(0, flag.find('=')));
+    });
+    for (const std::string& name : option->get_lnames()) {
+      const std::string variable = variable_of(name);
+      const auto value = env.text(variable);
+      const bool is_switch = option->get_items_expected_max() == 0;
+      if (has_flag || !value || (is_switch && !*env.flag(variable))) {
+        continue;
+      }
+      given.push_back(is_switch ? "--" + name : "--" + name + "=" + *value);
+      variables.push_back(variable);
+    }
+  }
+  return variables;
+}
+
+}  // namespace
+
+std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& env) {
+  ReadFlags read;
+  CLI::App app("Starts PROGRAM on every rank and stays until the last of its processes is gone.",
+               "lockstep run");
+  add_size_flags(app, read.flags);
+  add_output_flags(app, read.flags);
+  add_program_flags(app, read.flags);
+  add_placement_flags(app, read.flags);
+  add_supervision_flags(app, read.flags);
+  add_meeting_flags(app, read.flags);
+  add_refused_flags(app, read.flags);
+  // For the help alone: what follows the flags is cut off before CLI11 sees it.
+  std::vector<std::string> unused;
+  app.add_option("PROGRAM", unused, "What to run, searched in PATH, and its arguments")
+      ->type_name("[ARGS...]");
+  app.footer(kExamples);
+
+  SplitArguments split = split_arguments(app, arguments);
+  read.variables = add_variables(app, env, split.flags);
+  if (!parse_flags(app, std::move(split.flags))) {
+    return std::nullopt;
+  }
+  read.flags.program = std::move(split.command);
+  return read;
+}
+
+}  // namespace lockstep::app
