@@ -63,8 +63,6 @@ SplitArguments split_arguments(const CLI::App& app, const std::vector<std::strin
       if (next == arguments.end()) {
         throw UsageError("{} needs a value", flag);
       }
-      // Joined, so that CLI11 cannot take a value that begins with a dash for a flag.
-      split.flags.back() += (flag.starts_with("--") ? "=" : "") + *next++;
       split.flags.back() += "=" + *next++;
     }
   }

@@ -1,27 +1,146 @@
+#include <algorithm>
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
 #include "commands.h"
+#include "launch/dry_run.h"
+#include "launch/emit.h"
+#include "launch/host_address.h"
 #include "launch/launch.h"
+#include "launch/plan.h"
+#include "launch/slurm_job.h"
+#include "launch/starter.h"
 #include "run_flags.h"
 
 namespace lockstep::app {
+
+namespace {
+
+LaunchOptions options_of(const ReadFlags& read) {
+  try {
+    return launch_options(read.flags, RunHost::this_host());
+  } catch (const UsageError& error) {
+    if (read.variables.empty()) {
+      throw;
+    }
+    throw UsageError("{}; set in the environment: {}", error.what(),
+                     fmt::join(read.variables, ", "));
+  }
+}
+
+// The arguments again, without the flags of these names.
+Arguments without(const ReadFlags& read, const std::vector<std::string>& names) {
+  Arguments arguments;
+  for (const std::string& flag : read.given) {
+    const std::string name = flag.substr(0, flag.find('='));
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      arguments.push_back(flag);
+    }
+  }
+  arguments.push_back("--");
+  arguments.insert(arguments.end(), read.flags.program.begin(), read.flags.program.end());
+  return arguments;
+}
+
+// The other end of `lockstep run --hosts`.
+int run_joined() {
+  const RemoteJob job = receive_remote_job();
+  announce_ready();
+  const auto read = read_run_flags(job.arguments, Env());
+  LaunchOptions options = options_of(*read);
+  options.min_nodes = options.max_nodes = job.num_nodes;
+  options.meeting.endpoint = job.endpoint;
+  options.meeting.job_id = job.job_id;
+  options.meeting.secret = job.secret;
+  options.meeting.is_head = false;
+  options.meeting.node_rank = job.node_rank;
+  if (job.procs_per_node > 0) {
+    options.procs_per_node = job.procs_per_node;
+  }
+  options.life_fd = STDIN_FILENO;
+  return run_job(options);
+}
+
+int emit(const ReadFlags& read) {
+  const RunFlags& flags = read.flags;
+  EmitOptions options{.num_nodes = parse_nnodes(flags).max,
+                      .image = flags.image,
+                      .mounts = flags.mounts,
+                      .command = flags.program};
+  if (!flags.nproc_per_node.empty()) {
+    options.procs_per_node = flags.nproc_per_node;
+  }
+  if (!flags.rdzv_id.empty()) {
+    options.job_name = flags.rdzv_id;
+  }
+  for (const std::string& argument : without(
+           read, {"--nnodes", "--nproc-per-node", "--rdzv-id", "--image", "--mount", "--emit"})) {
+    if (argument == "--") {
+      break;
+    }
+    options.flags.push_back(argument);
+  }
+  if (flags.emit == "slurm") {
+    fmt::print("{}", emit_slurm(options));
+  } else if (flags.emit == "kubernetes") {
+    fmt::print("{}", emit_kubernetes(options));
+  } else {
+    throw UsageError("--emit {} is unknown; it is slurm or kubernetes", flags.emit);
+  }
+  return 0;
+}
+
+// The user has said how nodes meet; then Slurm is not asked.
+bool says_where_to_meet(const RunFlags& flags) {
+  return flags.standalone || !flags.nnodes.empty() || !flags.node_rank.empty() ||
+         !flags.master_addr.empty() || !flags.rdzv_endpoint.empty() || !flags.hosts.empty() ||
+         !flags.hostfile.empty() || !flags.local_nodes.empty();
+}
+
+void ask_slurm(const ReadFlags& read, LaunchOptions& options) {
+  if (says_where_to_meet(read.flags)) {
+    return;
+  }
+  if (const auto place = slurm_step()) {
+    join_slurm_step(*place, options);
+    if (read.flags.nproc_per_node.empty()) {
+      options.procs_per_node = slurm_procs_per_node(*place, num_available_cores());
+    }
+  } else if (const auto num_nodes = slurm_nodes_without_step()) {
+    Arguments arguments = without(read, {});
+    arguments.insert(arguments.begin(), "run");
+    if (read.flags.dry_run) {
+      fmt::print("{}\n",
+                 shell_command(srun_command(
+                     {.num_nodes = *num_nodes, .program = own_program(), .arguments = arguments})));
+      return;
+    }
+    become_srun(*num_nodes, arguments);
+  }
+}
+
+}  // namespace
 
 int run(const Arguments& arguments) {
   const auto read = read_run_flags(arguments, Env());
   if (!read) {
     return 0;
   }
-  LaunchOptions options;
-  try {
-    options = launch_options(read->flags, RunHost::this_host());
-  } catch (const UsageError& error) {
-    if (read->variables.empty()) {
-      throw;
-    }
-    throw UsageError("{}; set in the environment: {}", error.what(),
-                     fmt::join(read->variables, ", "));
+  if (read->flags.join) {
+    return run_joined();
+  }
+  if (!read->flags.emit.empty()) {
+    return emit(*read);
+  }
+  LaunchOptions options = options_of(*read);
+  ask_slurm(*read, options);
+  options.arguments = without(*read, {"--hosts", "--hostfile", "--env"});
+  if (read->flags.dry_run) {
+    fmt::print("{}", dry_run_text(options));
+    return 0;
   }
   return run_job(options);
 }

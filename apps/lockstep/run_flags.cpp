@@ -22,6 +22,9 @@ constexpr const char* kExamples =
     "  lockstep run --nproc-per-node gpu --log-dir logs train.py\n"
     "  lockstep run --nnodes 2 --node-rank 0 --master-addr node0 ./my_program   the same, with\n"
     "                             --node-rank 1, on the other node\n"
+    "  lockstep run --hosts a,b --nproc-per-node 4 ./my_program         over ssh\n"
+    "  srun lockstep run ./my_program                                   one task per node\n"
+    "  lockstep run --image job.sqsh --mount /data:/data:ro -- /opt/my_program\n"
     "\n"
     "OMP_NUM_THREADS, if it is unset, becomes the cores of this host divided by its ranks.\n"
     "\n"
@@ -130,6 +133,38 @@ void add_program_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--run-path", flags.run_path, "Give PROGRAM to Python's runpy.run_path", group);
 }
 
+void add_list(CLI::App& app, const char* name, std::vector<std::string>& values, const char* type,
+              const std::string& help, const char* group) {
+  app.add_option(name, values, help)->type_name(type)->group(group)->allow_extra_args(false);
+}
+
+void add_host_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Other hosts, over ssh";
+  add(app, "--hosts", flags.hosts, "A,B:4,...",
+      "Start a node on each host from here; a number is its ranks", group);
+  add(app, "--hostfile", flags.hostfile, "FILE", "The same, a host per line (\"a slots=4\")",
+      group);
+  add_list(app, "--env", flags.env, "NAME[=VALUE]",
+           "Take this variable to the hosts too (several times)", group);
+  add(app, "--join", flags.join, "", "");  // what --hosts starts there
+}
+
+void add_image_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "In an image";
+  add(app, "--image", flags.image, "FILE.sqsh", "Run PROGRAM with this image as its root", group);
+  add_list(app, "--mount", flags.mounts, "SRC:DST[:ro]",
+           "Show a folder of the host in it (several times)", group);
+  add(app, "--container-runtime", flags.container_runtime, "builtin|enroot|apptainer|charliecloud",
+      "What enters the image (builtin)", group);
+}
+
+void add_preview_flags(CLI::App& app, RunFlags& flags) {
+  const char* group = "Instead of running";
+  add(app, "--dry-run", flags.dry_run, "Print what would run where", group);
+  add(app, "--emit", flags.emit, "slurm|kubernetes",
+      "Print a script for sbatch, or a manifest for kubectl, that does", group);
+}
+
 void add_refused_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "Known from torchrun, and refused";
   add(app, "--event-log-handler", flags.event_log_handler, "NAME",
@@ -181,6 +216,9 @@ std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& e
   add_placement_flags(app, read.flags);
   add_supervision_flags(app, read.flags);
   add_meeting_flags(app, read.flags);
+  add_host_flags(app, read.flags);
+  add_image_flags(app, read.flags);
+  add_preview_flags(app, read.flags);
   add_refused_flags(app, read.flags);
   // For the help alone: what follows the flags is cut off before CLI11 sees it.
   std::vector<std::string> unused;
@@ -190,6 +228,7 @@ std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& e
 
   SplitArguments split = split_arguments(app, arguments);
   read.variables = add_variables(app, env, split.flags);
+  read.given = split.flags;
   if (!parse_flags(app, std::move(split.flags))) {
     return std::nullopt;
   }

@@ -14,6 +14,7 @@ namespace lockstep::app {
 
 struct ReadFlags {
   RunFlags flags;
+  std::vector<std::string> given;      // as --name or --name=value, the variables' too
   std::vector<std::string> variables;  // PET_* that took the place of flags
 };
 

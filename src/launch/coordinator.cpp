@@ -253,7 +253,7 @@ void Coordinator::signal(int signal, Time now) {
   if (is_over()) {
     return;
   }
-  if (signal == SIGUSR1) {
+  if (signal == SIGUSR1 && !options_.usr1_stops) {
     actions_.ask_ranks("checkpoint");
     tell_all(HeadSays::Checkpoint);
     return;

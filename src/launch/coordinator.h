@@ -30,7 +30,8 @@ struct CoordinatorOptions {
   int min_nodes = 1;                  // members to start with
   int max_nodes = 1;                  // members to take
   int max_restarts = 0;
-  std::string store;  // endpoint of the job's store, told to the ranks
+  bool usr1_stops = false;  // SIGUSR1 ends the job instead of asking for a checkpoint
+  std::string store;        // endpoint of the job's store, told to the ranks
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
   std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);

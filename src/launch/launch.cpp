@@ -10,6 +10,7 @@
 #include "base/network.h"
 #include "base/secret.h"
 #include "launch/host_address.h"
+#include "launch/image.h"
 #include "launch/leader.h"
 #include "launch/meeting.h"
 
@@ -76,6 +77,10 @@ int run_job(const LaunchOptions& options) {
     // A worker may change its folder; error.json must still land where it is looked for.
     job_options.output.log_dir =
         std::filesystem::absolute(job_options.output.log_dir).lexically_normal().string();
+  }
+  if (options.container && options.hosts.empty()) {
+    const bool is_builtin = options.container->runtime == ContainerRuntime::Builtin;
+    check_image(*options.container, is_builtin ? options.command.front() : "");
   }
   return Leader(job_options, options.hosts.empty() ? plan_meeting(options.meeting, Env())
                                                    : meeting_of_hosts(options))

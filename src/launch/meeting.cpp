@@ -74,7 +74,8 @@ Meeting plan_meeting(const MeetingOptions& options, const Env& env) {
                      options.endpoint);
   }
   meeting.job_id = options.job_id.empty() ? "none" : options.job_id;
-  meeting.secret = job_secret(options.secret_file, meeting.job_id, env);
+  meeting.secret = options.secret.empty() ? job_secret(options.secret_file, meeting.job_id, env)
+                                          : options.secret;
   meeting.is_head = options.is_head.value_or(is_this_host(endpoint.host));
   meeting.may_join = !options.is_head.has_value();
   const std::string host =

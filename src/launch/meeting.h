@@ -20,6 +20,7 @@ struct MeetingOptions {
   std::optional<bool> is_head;  // unset: it is, if `endpoint` is an address of this host
   int node_rank = -1;           // fixed from outside; -1: in the order of joining
   std::string local_addr;       // the address or interface by which other nodes reach this one
+  std::string secret;           // given by who started this process; empty: as follows
   std::string secret_file;      // empty: LOCKSTEP_JOB_SECRET, else the user's key
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there

@@ -153,6 +153,10 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
         set_virtual_local_rank(local, plan.workers.back().env);
       }
     }
+    if (options.container && options.container->runtime != ContainerRuntime::Builtin) {
+      plan.command =
+          container_command(*options.container, options.command, plan.workers.front().env);
+    }
     nodes.push_back(std::move(plan));
   }
   return nodes;

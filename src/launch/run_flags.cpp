@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <sstream>
 
@@ -83,6 +84,48 @@ void check_refused(const RunFlags& flags) {
         "--redirects and --tee choose where output goes",
         flags.logs_specs);
   }
+}
+
+std::optional<ContainerOptions> container_options(const RunFlags& flags) {
+  if (flags.image.empty()) {
+    if (!flags.mounts.empty() || !flags.container_runtime.empty()) {
+      throw UsageError("--mount and --container-runtime say how to run in an image; give --image");
+    }
+    return std::nullopt;
+  }
+  ContainerOptions options{
+      .image = std::filesystem::absolute(flags.image).lexically_normal().string(),
+      .runtime = parse_container_runtime(or_else(flags.container_runtime, "builtin"))};
+  for (const std::string& mount : flags.mounts) {
+    options.mounts.push_back(parse_mount(mount));
+  }
+  return options;
+}
+
+// The nodes are the hosts, so what else says where nodes are contradicts them.
+std::vector<HostEntry> host_entries(const RunFlags& flags) {
+  if (flags.hosts.empty() && flags.hostfile.empty()) {
+    if (!flags.env.empty()) {
+      throw UsageError("--env {} is for other hosts (--hosts); here ranks have your environment",
+                       flags.env.front());
+    }
+    return {};
+  }
+  if (!flags.hosts.empty() && !flags.hostfile.empty()) {
+    throw UsageError("--hosts and --hostfile both name the hosts; give one of them");
+  }
+  for (const auto& [flag, value] :
+       {std::pair("--local-nodes", flags.local_nodes), std::pair("--node-rank", flags.node_rank),
+        std::pair("--master-addr", flags.master_addr),
+        std::pair("--rdzv-endpoint", flags.rdzv_endpoint), std::pair("--nnodes", flags.nnodes)}) {
+    if (!value.empty()) {
+      throw UsageError(
+          "{} {} and the hosts that are named contradict each other: each host is a "
+          "node, and they meet here; leave {} out",
+          flag, value, flag);
+    }
+  }
+  return flags.hosts.empty() ? read_hostfile(flags.hostfile) : parse_hosts(flags.hosts);
 }
 
 }  // namespace
@@ -190,6 +233,12 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
   options.isolation = parse_isolation(or_else(flags.isolation, "auto"));
   options.output = output_options(flags, host);
   options.placement = placement_options(flags);
+  options.container = container_options(flags);
+  options.hosts = host_entries(flags);
+  options.host_env = flags.env;
+  if (!options.hosts.empty()) {
+    options.min_nodes = options.max_nodes = static_cast<int>(options.hosts.size());
+  }
   options.command = make_command({.program = flags.program,
                                   .module = flags.module,
                                   .run_path = flags.run_path,

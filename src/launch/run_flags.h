@@ -51,6 +51,17 @@ struct RunFlags {
   bool run_path = false;
   bool no_python = false;
   std::vector<std::string> program;  // and its arguments
+  // On other hosts, in an image
+  std::string hosts;
+  std::string hostfile;
+  std::vector<std::string> env;
+  bool join = false;  // of `lockstep run --hosts`, for the other end
+  std::string image;
+  std::vector<std::string> mounts;
+  std::string container_runtime;
+  // Instead of running
+  bool dry_run = false;
+  std::string emit;
   // Known, and refused
   std::string event_log_handler;
   std::string logs_specs;
