@@ -1,5 +1,7 @@
 #include "launch/image.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
@@ -28,10 +30,8 @@ constexpr const char* kHelp =
     "  lockstep image enter job.sqsh --mount /datasets:/data:ro -- my_program --help\n";
 
 std::vector<Mount> parse_mounts(const std::vector<std::string>& texts) {
-  std::vector<Mount> mounts;
-  for (const std::string& text : texts) {
-    mounts.push_back(parse_mount(text));
-  }
+  std::vector<Mount> mounts(texts.size());
+  std::transform(texts.begin(), texts.end(), mounts.begin(), parse_mount);
   return mounts;
 }
 

@@ -37,24 +37,24 @@ bool is_program(const std::string& path) {
 }
 
 // As execvp finds it.
-std::string find_program(const std::string& image, const std::string& name,
-                         const std::string& root) {
+std::string find_program(const std::string& image, const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    if (!is_there(root + name)) {
+    if (!is_there(name)) {
       throw UsageError(
           "the image {} has no {}; add it with lockstep image build --add, or mount it", image,
           name);
     }
-    if (!is_program(root + name)) {
+    if (!is_program(name)) {
       throw UsageError("{} in the image {} is not an executable file; see chmod +x", name, image);
     }
     return name;
   }
-  const std::string folders = image_search_path(root);
+  const std::string folders = image_search_path();
   std::istringstream list(folders);
   for (std::string folder; std::getline(list, folder, ':');) {
-    if (is_program(root + folder + "/" + name)) {
-      return folder + "/" + name;
+    folder += "/" + name;
+    if (is_program(folder)) {
+      return folder;
     }
   }
   throw UsageError("the image {} has no program {} in its PATH ({})", image, name, folders);
@@ -80,10 +80,10 @@ std::string script_interpreter(const std::string& path) {
 }
 
 // The one mistake that the kernel reports as "no such file" about a file that is there.
-void check_starter(const std::string& image, const std::string& path, const std::string& root) {
-  const auto elf = read_elf(root + path);
-  const std::string starter = elf ? elf->interpreter : script_interpreter(root + path);
-  if (!starter.empty() && !is_there(root + starter)) {
+void check_starter(const std::string& image, const std::string& path) {
+  const auto elf = read_elf(path);
+  const std::string starter = elf ? elf->interpreter : script_interpreter(path);
+  if (!starter.empty() && !is_there(starter)) {
     throw UsageError(
         "{} in the image {} needs {}, which the image lacks; add it with lockstep image "
         "build --add",
@@ -91,29 +91,25 @@ void check_starter(const std::string& image, const std::string& path, const std:
   }
 }
 
-}  // namespace
-
-ImageInfo inspect_root(const std::string& image, const std::string& program,
-                       const std::string& root) {
+// From inside.
+ImageInfo look_around(const std::string& image, const std::string& program) {
   ImageInfo info;
-  info.has_shell = is_program(root + kShell);
+  info.has_shell = is_program(kShell);
   if (!program.empty()) {
-    info.program = find_program(image, program, root);
+    info.program = find_program(image, program);
   }
   for (const std::string& path : {info.program, std::string(info.has_shell ? kShell : "")}) {
-    const auto elf = path.empty() ? std::nullopt : read_elf(root + path);
+    const auto elf = path.empty() ? std::nullopt : read_elf(path);
     if (elf) {
       check_machine(image, path, *elf);
       info.machine = machine_name(elf->machine);
     }
   }
   if (!info.program.empty()) {
-    check_starter(image, info.program, root);
+    check_starter(image, info.program);
   }
   return info;
 }
-
-namespace {
 
 // What the process that looked tells its parent.
 nlohmann::json inspect_inside(const ContainerOptions& options, const std::string& program) {
@@ -121,7 +117,7 @@ nlohmann::json inspect_inside(const ContainerOptions& options, const std::string
   std::string text;
   try {
     enter_image(options);
-    const ImageInfo info = inspect_root(options.image, program);
+    const ImageInfo info = look_around(options.image, program);
     return {{"machine", info.machine}, {"program", info.program}, {"shell", info.has_shell}};
   } catch (const UsageError& error) {
     kind = "usage";
@@ -205,6 +201,7 @@ std::vector<std::string> own_environment() {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (const std::string& text : texts) {
     result.push_back(const_cast<char*>(text.c_str()));
   }
@@ -212,9 +209,10 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
+// Returns only if it cannot: why.
 int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
   ::execvpe(command[0].c_str(), pointers(command).data(), pointers(environment).data());
-  throw IoError("cannot start {}: {}", command[0], errno_text(errno));
+  return errno;
 }
 
 }  // namespace
@@ -222,15 +220,15 @@ int execute(const std::vector<std::string>& command, const std::vector<std::stri
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command) {
   const std::vector<std::string> host = own_environment();
   if (options.runtime != ContainerRuntime::Builtin) {
-    return execute(container_command(options, command, host), host);
+    const std::vector<std::string> runtime = container_command(options, command, host);
+    throw IoError("cannot start {}: {}", runtime[0], errno_text(execute(runtime, host)));
   }
   enter_image(options);
   const std::vector<std::string> environment = image_environment(host);
   const pid_t parent = ::getpid();
   const pid_t child = fork_child([&] {
     die_with_parent(parent);
-    ::execvpe(command[0].c_str(), pointers(command).data(), pointers(environment).data());
-    const int error = errno;
+    const int error = execute(command, environment);
     fmt::print(stderr, "lockstep image enter: cannot start {} in the image: {}\n", command[0],
                errno_text(error));
     return error == ENOENT ? kNotFound : kCannotExecute;

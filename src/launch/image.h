@@ -25,10 +25,6 @@ struct ImageInfo {
 // refuses, the image cannot be read).
 ImageInfo check_image(const ContainerOptions& options, const std::string& program = "");
 
-// What check_image does once it is inside; `root`: "" is this process's own, tests give a folder.
-ImageInfo inspect_root(const std::string& image, const std::string& program,
-                       const std::string& root = "");
-
 // Runs `command` in the image with this process's streams and waits for it; the answer is its exit
 // code as a shell has it. With another runtime than Builtin this process becomes that runtime's.
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command);

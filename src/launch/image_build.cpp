@@ -120,7 +120,7 @@ std::vector<std::string> debian_sources() {
 // Python and what pip installs, while the root is still that of a running Debian.
 std::vector<std::string> python_arguments(const std::string& requirements) {
   constexpr const char* kUploaded = "/tmp/lockstep-requirements.txt";
-  std::string pip = "python3 -m pip install --no-cache-dir --break-system-packages";
+  std::string pip = "python3 -m pip";
   std::vector<std::string> arguments{
       "--include=python3,python3-pip,ca-certificates",
       fmt::format("--customize-hook=upload {} {}", quoted(requirements), kUploaded)};
@@ -129,10 +129,13 @@ std::vector<std::string> python_arguments(const std::string& requirements) {
     // pip trusts whom this host trusts, a company's own proxy included.
     constexpr const char* kTrusted = "/tmp/lockstep-certificates.crt";
     arguments.push_back(fmt::format("--customize-hook=upload {} {}", kCertificates, kTrusted));
-    pip += fmt::format(" --cert {}", kTrusted);
+    // By the variable too, which one of this host's environment would otherwise win over.
+    pip = fmt::format("env REQUESTS_CA_BUNDLE={0} {1} --cert {0}", kTrusted, pip);
     unwanted += fmt::format(" {}", kTrusted);
   }
-  arguments.push_back(fmt::format("--customize-hook=chroot \"$1\" {} -r {} >&2", pip, kUploaded));
+  arguments.push_back(fmt::format(
+      "--customize-hook=chroot \"$1\" {} install --no-cache-dir --break-system-packages -r {} >&2",
+      pip, kUploaded));
   arguments.push_back(fmt::format("--customize-hook=chroot \"$1\" rm {}", unwanted));
   return arguments;
 }

@@ -114,7 +114,7 @@ std::vector<std::string> image_environment(const std::vector<std::string>& host,
   std::vector<std::string> entries;
   entries.reserve(merged.size());
   for (const auto& [name, value] : merged) {
-    entries.push_back(name + "=" + value);
+    entries.push_back(fmt::format("{}={}", name, value));
   }
   return entries;
 }

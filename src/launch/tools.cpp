@@ -15,10 +15,14 @@ namespace {
 
 constexpr auto kToolTimeout = std::chrono::hours(4);  // a large image on a slow disk
 
-std::string last_line(const std::string& text) {
+// The first line that calls itself an error, where there is one; what follows it are consequences.
+std::string telling_line(const std::string& text) {
   std::string last;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("E: ") || line.find("ERROR") != std::string::npos) {
+      return line;
+    }
     if (line.find_first_not_of(" \t\r") != std::string::npos) {
       last = line;
     }
@@ -31,9 +35,9 @@ std::string last_line(const std::string& text) {
 std::string find_tool(const std::string& name) {
   std::istringstream folders(Env().text("PATH").value_or("/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = folder + "/" + name;
-    if (::access(path.c_str(), X_OK) == 0) {
-      return path;
+    folder += "/" + name;
+    if (::access(folder.c_str(), X_OK) == 0) {
+      return folder;
     }
   }
   return "";
@@ -52,7 +56,7 @@ void run_tool(const ToolRun& run) {
   if (output.err.find("No space left on device") != std::string::npos) {
     throw IoError("cannot {}: the disk is full; make room, or choose another --output", run.task);
   }
-  const std::string said = last_line(output.err.empty() ? output.out : output.err);
+  const std::string said = telling_line(output.err.empty() ? output.out : output.err);
   throw IoError("cannot {}: {}: {}", run.task, run.argv[0],
                 said.empty() ? output.status.text() : said);
 }

@@ -134,7 +134,7 @@ bool ImageTest::is_gone() const {
 
 Output ImageTest::run(std::vector<std::string> argv, std::map<std::string, std::string> env) {
   env["LOCKSTEP_TEST_MARK"] = mark_;
-  const Output output =
+  Output output =
       run_process({.argv = std::move(argv), .env = std::move(env)}, Deadline::after(kPatience));
   EXPECT_FALSE(output.timed_out) << output.out << output.err;
   return output;
