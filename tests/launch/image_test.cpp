@@ -232,6 +232,27 @@ TEST_F(ImageTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(run({program(), "image", "enter", image(), "/plain"}).status.code, 126);
 }
 
+TEST_F(ImageTest, ARefusedNamespaceNamesTheSettings) {
+  const Output output =
+      run({"unshare", "--user", "--map-root-user", "sh", "-c",
+           fmt::format("cd /proc/sys/user && echo 0 > max_mnt_namespaces && echo 0 > "
+                       "max_user_namespaces && echo forbidden && exec {} image enter {} true",
+                       program(), image())});
+  if (output.out != "forbidden\n") {
+    GTEST_SKIP() << "namespaces cannot be forbidden here: " << output.err;
+  }
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_THAT(output.err, AllOf(HasSubstr("the system refuses a user namespace"),
+                                HasSubstr("user.max_user_namespaces")));
+}
+
+TEST_F(ImageTest, ARuntimeThatIsNotInstalledIsNamed) {
+  const Output output = run({program(), "image", "enter", image(), "--container-runtime", "enroot"},
+                            {{"PATH", folder()}});
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_THAT(output.err, HasSubstr("cannot start enroot: No such file or directory"));
+}
+
 TEST_F(ImageTest, SquashfuseMountsWhereTheKernelDoesNot) {
   if (::geteuid() != 0) {
     GTEST_SKIP() << "needs root to hide the loop devices";
