@@ -4,23 +4,65 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/env.h"
 #include "command_line.h"
 #include "commands.h"
+#include "launch/doctor_hosts.h"
+#include "launch/doctor_serve.h"
+#include "launch/host_address.h"
 #include "torch_program.h"
 
 namespace lockstep::app {
 
-int doctor(const Arguments& arguments) {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  lockstep doctor\n"
+    "  lockstep doctor --hosts node1,node2,me@node3 --path /data/checkpoints\n"
+    "  lockstep doctor --json | jq '.checks[] | select(.status == \"PROBLEM\")'\n"
+    "\n"
+    "Exit code: 1 if there is a PROBLEM; a note is worth reading and no more.\n";
+
+struct Flags {
   bool as_json = false;
-  CLI::App app("Checks what lockstep needs of this machine.", "lockstep doctor");
-  app.add_flag("--json", as_json,
-               "Print {\"ok\", \"checks\": [{\"name\", \"status\", \"found\", \"fix\"}]}");
-  app.footer(
-      "Examples:\n"
-      "  lockstep doctor\n"
-      "  lockstep doctor --json | jq '.checks[] | select(.status == \"PROBLEM\")'\n"
-      "\n"
-      "Exit code: 1 if there is a PROBLEM; a note is worth reading and no more.\n");
+  bool serve = false;
+  std::string hosts;
+  std::string hostfile;
+  std::string path;
+};
+
+int examine_hosts(const Flags& flags) {
+  if (!flags.hosts.empty() && !flags.hostfile.empty()) {
+    throw UsageError("--hosts and --hostfile exclude each other");
+  }
+  const Env env;
+  const auto report = check_hosts(
+      {.hosts = flags.hostfile.empty() ? parse_hosts(flags.hosts) : read_hostfile(flags.hostfile),
+       .program = own_program(),
+       .ssh = SshOptions::from_env(env),
+       .shared_folder = flags.path,
+       .interface =
+           env.text("LOCKSTEP_INTERFACE").value_or(env.text("GLOO_SOCKET_IFNAME").value_or(""))});
+  fmt::print("{}", flags.as_json ? hosts_json(report) : hosts_table(report));
+  return is_healthy(report.checks) ? 0 : 1;
+}
+
+}  // namespace
+
+int doctor(const Arguments& arguments) {
+  Flags flags;
+  CLI::App app("Checks what lockstep needs of this machine, or of several hosts together.",
+               "lockstep doctor");
+  app.add_option("--hosts", flags.hosts, "Examine these over ssh: a,b,user@c")->type_name("LIST");
+  app.add_option("--hostfile", flags.hostfile, "The same, one host per line")->type_name("FILE");
+  app.add_option("--path", flags.path, "A folder that all hosts should share (with --hosts)")
+      ->type_name("DIR");
+  app.add_flag("--json", flags.as_json,
+               "Print {\"ok\", \"checks\": [{\"name\", \"status\", \"found\", \"fix\"}]}; with "
+               "--hosts also \"links\"");
+  app.add_flag("--serve", flags.serve)->group("");  // what --hosts starts on each host
+  app.footer(kExamples);
   SplitArguments split = split_arguments(app, arguments);
   if (!split.command.empty()) {
     throw UsageError("doctor takes no argument {}", split.command.front());
@@ -28,8 +70,17 @@ int doctor(const Arguments& arguments) {
   if (!parse_flags(app, std::move(split.flags))) {
     return 0;
   }
+  if (flags.serve) {
+    return serve_doctor({.torch_program = torch_program_path()});
+  }
+  if (!flags.hosts.empty() || !flags.hostfile.empty()) {
+    return examine_hosts(flags);
+  }
+  if (!flags.path.empty()) {
+    throw UsageError("--path is about several hosts; name them by --hosts or --hostfile");
+  }
   const auto checks = run_checks({.torch_program = torch_program_path()});
-  fmt::print("{}", as_json ? checks_json(checks) : checks_table(checks));
+  fmt::print("{}", flags.as_json ? checks_json(checks) : checks_table(checks));
   return is_healthy(checks) ? 0 : 1;
 }
 

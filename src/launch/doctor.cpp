@@ -29,30 +29,31 @@ const char* status_text(CheckStatus status) {
   return "?";
 }
 
-CheckResult check_own_host_name() {
+}  // namespace
+
+HostName look_up_host_name() {
+  HostName host;
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
+  host.name = name;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(name, nullptr, &hints, &list);
   if (error != 0) {
-    return check_host_name(name, {},
-                           error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error));
+    host.error = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
+    return host;
   }
-  std::vector<std::string> addresses;
   for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
     char text[NI_MAXHOST] = "";
     if (::getnameinfo(item->ai_addr, item->ai_addrlen, text, sizeof text, nullptr, 0,
                       NI_NUMERICHOST) == 0) {
-      addresses.emplace_back(text);
+      host.addresses.emplace_back(text);
     }
   }
   ::freeaddrinfo(list);
-  return check_host_name(name, addresses, "");
+  return host;
 }
-
-}  // namespace
 
 std::vector<CheckResult> run_checks(const DoctorOptions& options) {
   rlimit files{};
@@ -70,7 +71,8 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options) {
   checks.push_back(check_memory(options.root));
   checks.push_back(check_open_files(files.rlim_cur, files.rlim_max));
   checks.push_back(check_processes(processes.rlim_cur));
-  checks.push_back(check_own_host_name());
+  const HostName host = look_up_host_name();
+  checks.push_back(check_host_name(host.name, host.addresses, host.error));
   checks.push_back(check_isolation(pid_namespace_refusal()));
   return checks;
 }

@@ -43,7 +43,13 @@ CheckResult check_memory(const std::string& root);
 CheckResult check_open_files(uint64_t soft_limit, uint64_t hard_limit);
 CheckResult check_processes(uint64_t soft_limit);
 
-// `addresses`: what the name resolves to, numeric; `error`: why it does not, if it does not.
+struct HostName {
+  std::string name;
+  std::vector<std::string> addresses;  // what it resolves to, numeric
+  std::string error;                   // why it does not, if it does not
+};
+HostName look_up_host_name();  // this host's own
+
 CheckResult check_host_name(const std::string& name, const std::vector<std::string>& addresses,
                             const std::string& error);
 CheckResult check_isolation(const std::optional<std::string>& refusal);

@@ -34,7 +34,7 @@ struct RemoteNodesOptions {
 //     nodes.add_polls(polls);
 //     ::poll(polls.data(), polls.size(), nodes.deadline().poll_ms());
 //     for (const RemoteEnd& end : nodes.handle(std::span(polls).subspan(first))) {
-//       ...                                         // !end.was_ready: say end.text, stop the job
+//       ...                                         // !end.was_ready: say end.sentence(), stop
 //     }
 //   }
 //

@@ -163,36 +163,34 @@ void RemoteProcess::finish(const TakeLine& take) {
   }
   input_.reset();
   to_send_.clear();
-  const ExitStatus status = *process_.wait(Deadline::never());
-  end_ = {.host = start_.host, .status = status, .was_ready = ready_, .text = end_text(status)};
+  end_ = describe(*process_.wait(Deadline::never()));
 }
 
-std::string RemoteProcess::end_text(ExitStatus status) const {
+RemoteEnd RemoteProcess::describe(ExitStatus status) const {
+  RemoteEnd end{.host = start_.host, .status = status, .was_ready = ready_};
   const std::string host = start_.host.text();
   const std::string said = last_error_.empty() ? status.text() : last_error_;
+  const bool ssh_failed = status.code == kSshFailed && !start_.is_local;
   if (ready_) {
-    return status.code == kSshFailed && !start_.is_local
-               ? fmt::format("the ssh connection to {} was lost: {}", host, said)
-               : fmt::format("lockstep on {} ended: {}", host, status.text());
+    end.text = ssh_failed ? fmt::format("the ssh connection to {} was lost: {}", host, said)
+                          : fmt::format("lockstep on {} ended: {}", host, status.text());
+  } else if (late_) {
+    end.text =
+        fmt::format("{} did not start lockstep within {}{}", host, to_text(start_.start_timeout),
+                    last_error_.empty() ? "" : fmt::format(" ({})", last_error_));
+    end.fix = fmt::format("does `ssh {} true` answer at once?", host);
+  } else if (ssh_failed) {
+    end.text = fmt::format("cannot reach {} by ssh: {}", host, said);
+    end.fix = fmt::format("`ssh {} true` must work without a password", host);
+  } else if (status.code == kNotFound) {
+    end.text = fmt::format("there is no lockstep on {}", host);
+    end.fix = fmt::format("it must be at {}, as it is here, or in PATH there", start_.program);
+  } else {
+    end.text =
+        fmt::format("lockstep on {} {}: {}", host,
+                    status.code == kNotExecutable ? "cannot be executed" : "ended at once", said);
   }
-  if (late_) {
-    return fmt::format("{} did not start lockstep within {}{}; does `ssh {} true` answer at once?",
-                       host, to_text(start_.start_timeout),
-                       last_error_.empty() ? "" : fmt::format(" ({})", last_error_), host);
-  }
-  if (status.code == kSshFailed && !start_.is_local) {
-    return fmt::format(
-        "cannot reach {} by ssh: {}; `ssh {} true` must work without a password (see "
-        "`lockstep doctor --hosts {}`)",
-        host, said, host, host);
-  }
-  if (status.code == kNotFound) {
-    return fmt::format(
-        "there is no lockstep on {}: it must be at {}, as it is here, or in PATH there", host,
-        start_.program);
-  }
-  return fmt::format("lockstep on {} {}: {}", host,
-                     status.code == kNotExecutable ? "cannot be executed" : "ended at once", said);
+  return end;
 }
 
 void announce_ready() {

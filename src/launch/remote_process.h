@@ -39,7 +39,10 @@ struct RemoteEnd {
   HostEntry host;
   ExitStatus status;       // of ssh, which passes on the code of lockstep there
   bool was_ready = false;  // lockstep ran there
-  std::string text;        // a sentence without a full stop, with the way out
+  std::string text;        // what happened, without a full stop
+  std::string fix;         // the way out, if there is one to be told
+
+  std::string sentence() const { return fix.empty() ? text : text + "; " + fix; }
 };
 
 // Never blocks and has no threads: the caller polls. Its end of the input closes with this process,
@@ -84,7 +87,7 @@ class RemoteProcess {
   void take_line(size_t stream, std::string_view line, const TakeLine& take);
   void write_input();
   void finish(const TakeLine& take);
-  std::string end_text(ExitStatus status) const;
+  RemoteEnd describe(ExitStatus status) const;
 
   RemoteStart start_;
   Process process_;

@@ -1,6 +1,7 @@
 #include "support/ssh_server.h"
 
 #include <filesystem>
+#include <sstream>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -16,13 +17,27 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr const char* kServer = "/usr/sbin/sshd";  // it insists on its full path
 
-void make_key(const std::string& path) {
-  const Output output = run_process(
-      {.argv = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path}},
-      Deadline::after(kPatience));
+void run_tool(const ProcessOptions& options) {
+  const Output output = run_process(options, Deadline::after(kPatience));
   if (!output.status.ok()) {
-    throw IoError("ssh-keygen failed: {}", output.err);
+    throw IoError("`{}` failed: {}", fmt::join(options.argv, " "), output.err);
   }
+}
+
+void make_key(const std::string& path) {
+  run_tool({.argv = {"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path}});
+}
+
+// The host's /etc/passwd, but root has an empty home and a plain shell: start-up files of the real
+// one would be read by every command over ssh, and cut off in the middle when a test kills it.
+std::string passwd_with_home(const std::string& home) {
+  std::istringstream lines(read_file("/etc/passwd"));
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    text += line.starts_with("root:") ? fmt::format("root:x:0:0:root:{}:/bin/sh", home) : line;
+    text += '\n';
+  }
+  return text;
 }
 
 std::string client_config(const std::string& folder, const std::string& key) {
@@ -57,7 +72,11 @@ SshServers::SshServers(const TestNodes& nodes, const std::string& folder)
                          read_file(folder_ + "/host_key.pub"));
   }
   write_file_atomically(folder_ + "/known_hosts", known);
+  std::filesystem::create_directory(folder_ + "/home");
+  write_file_atomically(folder_ + "/passwd", passwd_with_home(folder_ + "/home"));
   for (int node = 0; node < nodes_.size(); ++node) {
+    run_tool(
+        nodes_.inside(node, {.argv = {"mount", "--bind", folder_ + "/passwd", "/etc/passwd"}}));
     start(node);
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Real OpenSSH between emulated machines, with keys and configuration of its own: nothing of the
-// user's ~/.ssh is read or written.
+// Real OpenSSH between emulated machines, with keys, configuration and a home of its own: nothing
+// of the user's own home is read or written.
 
 #include <optional>
 #include <string>
