@@ -19,7 +19,7 @@ constexpr double kSlowLink = 0.5;  // of the median
 using Results = std::vector<CheckResult>;
 
 // `rest` if there is any, else `well` alone.
-Results or_well(Results rest, const CheckResult& well) {
+Results or_well(const Results& rest, const CheckResult& well) {
   return rest.empty() ? Results{well} : rest;
 }
 
@@ -207,6 +207,7 @@ Results judge_links(const std::vector<LinkResult>& links) {
     return {};
   }
   std::vector<double> speeds;
+  speeds.reserve(links.size());
   for (const LinkResult& link : links) {
     speeds.push_back(link.gb_per_s);
   }

@@ -61,14 +61,13 @@ Json hello(const DoctorServeOptions& options) {
 std::string listening_address(const Json& request) {
   const std::string wanted = request.at("interface");
   if (!wanted.empty()) {
-    const std::string address =
-        interface_of(wanted).empty() ? address_of_interface(wanted) : wanted;
+    std::string address = interface_of(wanted).empty() ? address_of_interface(wanted) : wanted;
     if (address.empty()) {
       throw UsageError("there is no interface {} with an address", wanted);
     }
     return address;
   }
-  if (const std::string address = request.at("address"); !address.empty()) {
+  if (std::string address = request.at("address"); !address.empty()) {
     return address;
   }
   std::istringstream words(Env().text("SSH_CONNECTION").value_or(""));

@@ -240,6 +240,7 @@ bool ProbeListener::handle(Peer& peer) {
 std::vector<std::string> try_links(const std::vector<ProbeTarget>& targets,
                                    std::chrono::milliseconds timeout) {
   std::vector<Attempt> attempts;
+  attempts.reserve(targets.size());
   for (const ProbeTarget& target : targets) {
     attempts.push_back(begin_connect(target.endpoint));
   }
@@ -247,6 +248,7 @@ std::vector<std::string> try_links(const std::vector<ProbeTarget>& targets,
   const auto is_done = [](const Attempt& attempt) { return attempt.done; };
   while (!std::all_of(attempts.begin(), attempts.end(), is_done) && !deadline.expired()) {
     std::vector<pollfd> polls;
+    polls.reserve(attempts.size());
     for (const Attempt& attempt : attempts) {
       polls.push_back({attempt.done ? -1 : attempt.socket.fd(),
                        static_cast<short>(attempt.greeted ? POLLIN : POLLOUT), 0});
@@ -259,6 +261,7 @@ std::vector<std::string> try_links(const std::vector<ProbeTarget>& targets,
     }
   }
   std::vector<std::string> problems;
+  problems.reserve(attempts.size());
   for (const Attempt& attempt : attempts) {
     problems.push_back(attempt.done ? attempt.problem
                                     : fmt::format("no answer within {}", to_text(timeout)));

@@ -20,6 +20,7 @@ using ::testing::SizeIs;
 
 std::vector<CheckStatus> statuses(const std::vector<CheckResult>& results) {
   std::vector<CheckStatus> statuses;
+  statuses.reserve(results.size());
   for (const CheckResult& result : results) {
     statuses.push_back(result.status);
   }

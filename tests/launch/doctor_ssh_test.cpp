@@ -18,7 +18,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
@@ -60,7 +59,7 @@ class DoctorSsh : public SshTest {
   Json examine(std::vector<std::string> arguments = {}, const std::string& ssh_options = "") {
     arguments.insert(arguments.end(), {"--hosts", "node0,node1,node2", "--json"});
     const Output output = doctor(std::move(arguments), ssh_options);
-    const Json report = Json::parse(output.out, nullptr, false);
+    Json report = Json::parse(output.out, nullptr, false);
     EXPECT_TRUE(report.is_object()) << output.out << output.err;
     EXPECT_EQ(report.value("ok", false), output.status.code == 0) << output.out;
     EXPECT_EQ(output.err, "");

@@ -15,6 +15,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> texts(const std::vector<HostEntry>& hosts) {
   std::vector<std::string> texts;
+  texts.reserve(hosts.size());
   for (const HostEntry& host : hosts) {
     texts.push_back(fmt::format("{} {}", host.text(), host.slots));
   }

@@ -11,7 +11,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr auto kTimeout = std::chrono::milliseconds(5000);
 

@@ -120,7 +120,8 @@ TEST(TravellingEnvironment, IsWhatTheJobNeedsAndWhatIsNamed) {
 }
 
 TEST(TravellingEnvironment, MistakesAreNamed) {
-  const auto refusal = [](std::vector<std::string> environment, std::vector<std::string> named) {
+  const auto refusal = [](const std::vector<std::string>& environment,
+                          const std::vector<std::string>& named) {
     try {
       travelling_environment(environment, named);
     } catch (const UsageError& error) {
