@@ -114,6 +114,6 @@ class Coordinator {
   Time next_beat_{};
 };
 
-inline constexpr auto kBeatInterval = std::chrono::milliseconds(500);
+inline constexpr auto kBeatInterval = std::chrono::milliseconds(250);
 
 }  // namespace lockstep

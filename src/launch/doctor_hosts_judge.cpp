@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/network.h"
 #include "launch/doctor_hosts.h"
 #include "launch/host_address.h"
 
