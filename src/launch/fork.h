@@ -3,6 +3,7 @@
 // Forking without exec: the processes of a job that run lockstep's own code.
 
 #include <functional>
+#include <string>
 #include <sys/types.h>
 #include <vector>
 
@@ -20,6 +21,12 @@ void close_all_except(std::vector<int> keep);
 // Asks the kernel to kill this process (SIGKILL) when its parent dies, and ends it now if `parent`
 // is already gone.
 void die_with_parent(pid_t parent);
+
+// Becomes the program (searched in PATH). Returns only if it cannot: the errno that says why.
+int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment);
+
+// Of this process, as "NAME=value".
+std::vector<std::string> own_environment();
 
 // Orphaned descendants of this process become its children instead of init's.
 void adopt_orphans();

@@ -189,33 +189,7 @@ ImageInfo check_image(const ContainerOptions& options, const std::string& progra
           .has_shell = answer.at("shell")};
 }
 
-namespace {
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    entries.emplace_back(*entry);
-  }
-  return entries;
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  result.reserve(texts.size() + 1);
-  for (const std::string& text : texts) {
-    result.push_back(const_cast<char*>(text.c_str()));
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
-// Returns only if it cannot: why.
-int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
-  ::execvpe(command[0].c_str(), pointers(command).data(), pointers(environment).data());
-  return errno;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command) {
   const std::vector<std::string> host = own_environment();

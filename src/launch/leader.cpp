@@ -27,14 +27,6 @@ constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
 constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
 constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
 
-std::vector<std::string> own_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    entries.emplace_back(*entry);
-  }
-  return entries;
-}
-
 void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
   for (const NodePlan& node : nodes) {
     for (const WorkerPlan& worker : node.workers) {

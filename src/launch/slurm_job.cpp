@@ -1,9 +1,7 @@
 #include "launch/slurm_job.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -13,6 +11,7 @@
 #include "base/network.h"
 #include "base/secret.h"
 #include "base/unique_fd.h"
+#include "launch/fork.h"
 #include "launch/host_address.h"
 
 namespace lockstep {
@@ -49,14 +48,9 @@ void become_srun(int num_nodes, const std::vector<std::string>& arguments) {
   if (!Env().has("LOCKSTEP_JOB_SECRET")) {
     ::setenv("LOCKSTEP_JOB_SECRET", make_secret().c_str(), 1);
   }
-  std::vector<char*> argv;
-  for (const std::string& word : command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
+  const int error = execute(command, own_environment());
   throw IoError("this is a Slurm job of {} nodes, and srun cannot be started: {}", num_nodes,
-                errno_text(errno));
+                errno_text(error));
 }
 
 }  // namespace lockstep

@@ -22,16 +22,6 @@ namespace {
 constexpr int kCannotExecute = 126;  // as shells answer
 constexpr int kNotFound = 127;
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  result.reserve(texts.size() + 1);
-  for (const std::string& text : texts) {
-    result.push_back(const_cast<char*>(text.c_str()));
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
 void reset_signals() {
   for (int signal = 1; signal < NSIG; ++signal) {
     ::signal(signal, SIG_DFL);  // refused for SIGKILL and SIGSTOP, which are what they should be
@@ -60,7 +50,7 @@ std::string host_pid_entry(int host_proc_fd) {
                    : "LOCKSTEP_HOST_PID=" + std::to_string(::getpid()) + ":" + host_pid;
 }
 
-int execute(const WorkerStart& start) {
+int become_program(const WorkerStart& start) {
   ::setpgid(0, 0);
   reset_signals();
   ::setrlimit(RLIMIT_NOFILE, &start.node->file_limit);
@@ -83,14 +73,11 @@ int execute(const WorkerStart& start) {
       fill_placeholders(start.node->command, {.rank = start.worker->rank,
                                               .local_rank = start.worker->local_rank,
                                               .world_size = start.node->world_size});
-  const std::vector<char*> argv = pointers(command);
   std::vector<std::string> env = start.worker->env;
   // One inherited from a job around this one comes first and would be believed.
   std::erase_if(env, [](const auto& entry) { return entry.starts_with("LOCKSTEP_HOST_PID="); });
   env.push_back(host_pid_entry(start.host_proc_fd));
-  const std::vector<char*> envp = pointers(env);
-  ::execvpe(argv[0], argv.data(), envp.data());
-  const int error = errno;
+  const int error = execute(command, env);
   send_message(
       start.control_fd,
       {.kind = MessageKind::CannotStart, .rank = start.worker->rank, .status = {.code = error}});
@@ -103,7 +90,7 @@ pid_t start_worker(const WorkerStart& start) {
   const pid_t guardian = ::getpid();
   const pid_t pid = fork_child([&] {
     die_with_parent(guardian);
-    return execute(start);
+    return become_program(start);
   });
   ::setpgid(pid,
             pid);  // whoever of the two comes first: the group must exist before it is signalled
