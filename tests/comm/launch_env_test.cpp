@@ -22,11 +22,9 @@ LaunchEnv read(Variables variables) {
       }));
 }
 
-const Variables kLockstep = {{"LOCKSTEP_RANK", "3"},
-                             {"LOCKSTEP_WORLD_SIZE", "8"},
-                             {"LOCKSTEP_STORE", "a:1234"},
-                             {"LOCKSTEP_JOB_ID", "job"},
-                             {"LOCKSTEP_JOB_SECRET", "s"}};
+const Variables kLockstep = {{"LOCKSTEP_RANK", "3"},       {"LOCKSTEP_WORLD_SIZE", "8"},
+                             {"LOCKSTEP_STORE", "a:1234"}, {"LOCKSTEP_JOB_ID", "job"},
+                             {"LOCKSTEP_GENERATION", "3"}, {"LOCKSTEP_JOB_SECRET", "s"}};
 const Variables kTorchrun = {{"RANK", "1"},
                              {"WORLD_SIZE", "4"},
                              {"MASTER_ADDR", "b"},
@@ -72,7 +70,7 @@ TEST(LaunchEnv, LockstepRun) {
   EXPECT_EQ(launch.size, 8);
   EXPECT_EQ(launch.meeting, Meeting::Launcher);
   EXPECT_EQ(launch.store.text(), "a:1234");
-  EXPECT_EQ(launch.job_id, "job");
+  EXPECT_EQ(launch.job_id, "job/g3") << "a rank belongs to one start of the job";
   EXPECT_EQ(launch.secret, "s");
 }
 
