@@ -137,7 +137,7 @@ int run(const Arguments& arguments) {
   }
   LaunchOptions options = options_of(*read);
   ask_slurm(*read, options);
-  options.arguments = without(*read, {"--hosts", "--hostfile", "--env"});
+  options.arguments = without(*read, {"--hosts", "--hostfile", "--env", "--dry-run"});
   if (read->flags.dry_run) {
     fmt::print("{}", dry_run_text(options));
     return 0;

@@ -31,7 +31,7 @@ void check_options(const LaunchOptions& options) {
     throw UsageError("--nnodes {}:{} is not a range in [1, {}]", options.min_nodes,
                      options.max_nodes, kMaxNodes);
   }
-  if (options.max_nodes > 1 && options.meeting.endpoint.empty()) {
+  if (options.max_nodes > 1 && options.meeting.endpoint.empty() && options.hosts.empty()) {
     throw UsageError(
         "--nnodes {} needs a place to meet: --rdzv-endpoint HOST:PORT on every node, or "
         "--master-addr and --node-rank",
