@@ -61,6 +61,7 @@ int run_joined() {
     options.procs_per_node = job.procs_per_node;
   }
   options.life_fd = STDIN_FILENO;
+  options.head_is_heard = true;
   return run_job(options);
 }
 

@@ -47,6 +47,7 @@ struct LaunchOptions {
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   IsolationMode isolation = IsolationMode::Auto;
+  bool head_is_heard = false;  // whoever reads this node's output reads the head's report too
   int quiet_code = 0;  // a rank that fails with it has said why itself: no report (0: none such)
   // REQUIRED: program (searched in PATH) and arguments. {rank}, {local_rank} and {world_size} in an
   // argument are replaced by the rank's own.

@@ -440,7 +440,9 @@ int Leader::finish() {
     bid_farewell();
     report = head_->report();
   } else {
-    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
+    // What this process itself found to say (give_up()) has no generation.
+    const bool is_told = options_.head_is_heard && end_->generation >= 0;
+    report = {end_->text.empty() || is_told ? "" : end_->text + "\n", end_->code};
   }
   const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
   if (!report.text.empty() && !is_quiet) {

@@ -33,6 +33,7 @@ void join_slurm_step(const SlurmPlace& place, LaunchOptions& options) {
   options.meeting.num_ports = kNumPorts;
   options.meeting.is_head = place.node == 0;
   options.meeting.node_rank = place.node;
+  options.head_is_heard = true;  // srun brings the output of all nodes together
 }
 
 int slurm_procs_per_node(const SlurmPlace& place, int num_cores) {
