@@ -49,7 +49,7 @@ class StoreServer {
   void start();
 
   // Without a thread: when fd() is readable or next_timeout() has passed, call serve(). What
-  // follows is for this way only.
+  // follows is for this way, or before start().
   int fd() const;
   Deadline next_timeout() const;
   void serve();

@@ -72,6 +72,7 @@ TEST(Init, WithoutALauncherIsAGroupOfOne) {
 
 TEST(Init, UnderLockstepRunsVariables) {
   StoreServer server({.job_id = "j", .secret = "s"});
+  server.begin_generation(0);
   server.start();
   std::vector<Variables> all;
   for (int rank = 0; rank < 3; ++rank) {
