@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <poll.h>
+#include <set>
 #include <signal.h>
 #include <sstream>
 #include <unistd.h>
@@ -127,6 +128,26 @@ std::vector<pid_t> children_of(pid_t pid) {
     }
   }
   return children;
+}
+
+void expect_secret_is_hidden(const std::vector<pid_t>& pids) {
+  const std::string name = "LOCKSTEP_JOB_SECRET=";
+  std::set<std::string> secrets;
+  for (const pid_t pid : pids) {
+    const std::string env = '\0' + try_read(fmt::format("/proc/{}/environ", pid));
+    const size_t entry = env.find('\0' + name);
+    if (entry != std::string::npos) {
+      const size_t begin = entry + 1 + name.size();
+      secrets.insert(env.substr(begin, env.find('\0', begin) - begin));
+    }
+  }
+  EXPECT_FALSE(secrets.empty());
+  for (const pid_t pid : pids) {
+    const std::string command = try_read(fmt::format("/proc/{}/cmdline", pid));
+    for (const std::string& secret : secrets) {
+      EXPECT_EQ(command.find(secret), std::string::npos) << command;
+    }
+  }
 }
 
 Job::Job(std::vector<std::string> arguments, JobPlace place)

@@ -43,6 +43,10 @@ int count(const std::string& text, const std::string& part);
 
 std::vector<pid_t> children_of(pid_t pid);
 
+// Fails the test unless some of these processes have a job's secret in their environment and none
+// has it on its command line, where every user of the host could read it.
+void expect_secret_is_hidden(const std::vector<pid_t>& pids);
+
 // A running `lockstep run`. Every process of it, however far it moved away, carries a mark in its
 // environment, by which leftovers are found.
 struct JobPlace {

@@ -3,7 +3,6 @@
 #include "support/slurm_cluster.h"
 
 #include <map>
-#include <memory>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +10,8 @@
 #include <lockstep/base/error.h>
 
 #include "launch/emit.h"
-#include "launch/job.h"
 #include "launch/slurm.h"
-#include "support/service.h"
+#include "launch/slurm_fixture.h"
 
 namespace lockstep::test {
 namespace {
@@ -22,31 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-// Starting it takes a second: all tests share one.
-class Slurm : public ::testing::Test {
- protected:
-  struct Parts {
-    TempFolder folder;
-    TestNodes nodes{2};
-    SlurmCluster cluster{nodes, {.folder = folder.path()}};
-  };
-
-  static void TearDownTestSuite() { parts_.reset(); }
-
-  void SetUp() override {
-    LOCKSTEP_NEEDS("slurm", slurm_refusal());
-    if (!parts_) {
-      parts_ = std::make_unique<Parts>();
-    }
-  }
-
-  static SlurmCluster& cluster() { return parts_->cluster; }
-  static TestNodes& nodes() { return parts_->nodes; }
-  static TempFolder& folder() { return parts_->folder; }
-
- private:
-  static inline std::unique_ptr<Parts> parts_;
-};
+class Slurm : public SlurmTest {};
 
 // Of what `env` printed.
 Env env_of(const std::string& text) {
