@@ -47,9 +47,6 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
 }
 
 std::string Coordinator::why_not(const MemberInfo& info) const {
-  if (is_over()) {
-    return "the job is over";
-  }
   std::string present;
   for (const auto& [id, member] : members_) {
     if (member.info.what != info.what) {
@@ -75,6 +72,10 @@ std::string Coordinator::why_not(const MemberInfo& info) const {
 }
 
 void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
+  if (is_over()) {
+    tell_end(id);
+    return;
+  }
   if (const std::string reason = why_not(info); !reason.empty()) {
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
     actions_.hang_up(id);
@@ -311,13 +312,17 @@ void Coordinator::end(Report report) {
   state_ = State::Ended;
   report_ = std::move(report);
   for (const auto& [id, member] : members_) {
-    // The first line is enough for those who are not the head.
-    actions_.send(id, {.kind = HeadSays::End,
-                       .generation = generation_,
-                       .code = report_.exit_code,
-                       .text = report_.text.substr(0, report_.text.find('\n'))});
-    actions_.hang_up(id);
+    tell_end(id);
   }
+}
+
+void Coordinator::tell_end(MemberId id) {
+  // The first line is enough for those who are not the head.
+  actions_.send(id, {.kind = HeadSays::End,
+                     .generation = generation_,
+                     .code = report_.exit_code,
+                     .text = report_.text.substr(0, report_.text.find('\n'))});
+  actions_.hang_up(id);
 }
 
 void Coordinator::tick(Time now) {

@@ -91,6 +91,7 @@ class Coordinator {
   std::vector<MemberId> order_members() const;
   void settle(Time now);  // if no process of the generation is left
   void end(Report report);
+  void tell_end(MemberId id);
   void tell_all(HeadSays kind);
   void say(const std::string& sentence) const;
   std::string who(const Member& member) const;

@@ -372,6 +372,9 @@ void Leader::obey(const HeadMessage& message) {
       break;
     case HeadSays::End:
       end_ = message;
+      if (options_.life_fd >= 0) {
+        end_->text.clear();  // the starter, which is the head, says it on the same terminal
+      }
       break;
     case HeadSays::Beat:
       break;

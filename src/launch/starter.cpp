@@ -111,7 +111,7 @@ std::optional<std::string> Starter::serve(const std::vector<pollfd>& polls) {
     if (!failure && (!end.was_ready || !end.status.ok())) {
       failure = end.was_ready
                     ? fmt::format("the node on {} ended: {}", end.host.text(), end.status.text())
-                    : end.text;
+                    : end.sentence();
     }
   }
   return failure;

@@ -132,6 +132,9 @@ TEST_F(JobTest, TheEarliestFailureOfAllHostsIsTheReports) {
   EXPECT_THAT(coordinator_->report().text, HasSubstr("rank 3 (host1, node 1, local rank 1"));
   EXPECT_THAT(coordinator_->report().text, HasSubstr("last words of 3"));
   EXPECT_THAT(sent_[1].back().text, HasSubstr("rank 3"));
+  join(2);
+  EXPECT_EQ(sent_[2].back().kind, HeadSays::End) << "too late: it ends as all do";
+  EXPECT_EQ(sent_[2].back().code, 7);
 }
 
 TEST_F(JobTest, AFailureSpendsARestart) {
