@@ -372,8 +372,8 @@ void Leader::obey(const HeadMessage& message) {
       break;
     case HeadSays::End:
       end_ = message;
-      if (options_.life_fd >= 0) {
-        end_->text.clear();  // the starter, which is the head, says it on the same terminal
+      if (options_.head_is_heard) {
+        end_->text.clear();
       }
       break;
     case HeadSays::Beat:
@@ -443,9 +443,7 @@ int Leader::finish() {
     bid_farewell();
     report = head_->report();
   } else {
-    // What this process itself found to say (give_up()) has no generation.
-    const bool is_told = options_.head_is_heard && end_->generation >= 0;
-    report = {end_->text.empty() || is_told ? "" : end_->text + "\n", end_->code};
+    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
   }
   const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
   if (!report.text.empty() && !is_quiet) {
