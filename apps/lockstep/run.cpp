@@ -101,9 +101,10 @@ bool says_where_to_meet(const RunFlags& flags) {
          !flags.hostfile.empty() || !flags.local_nodes.empty();
 }
 
-void ask_slurm(const ReadFlags& read, LaunchOptions& options) {
+// False if nothing is left to do: a dry run of what srun would start.
+bool ask_slurm(const ReadFlags& read, LaunchOptions& options) {
   if (says_where_to_meet(read.flags)) {
-    return;
+    return true;
   }
   if (const auto place = slurm_step()) {
     join_slurm_step(*place, options);
@@ -111,16 +112,17 @@ void ask_slurm(const ReadFlags& read, LaunchOptions& options) {
       options.procs_per_node = slurm_procs_per_node(*place, num_available_cores());
     }
   } else if (const auto num_nodes = slurm_nodes_without_step()) {
-    Arguments arguments = without(read, {});
+    Arguments arguments = without(read, {"--dry-run"});
     arguments.insert(arguments.begin(), "run");
     if (read.flags.dry_run) {
       fmt::print("{}\n",
                  shell_command(srun_command(
                      {.num_nodes = *num_nodes, .program = own_program(), .arguments = arguments})));
-      return;
+      return false;
     }
     become_srun(*num_nodes, arguments);
   }
+  return true;
 }
 
 }  // namespace
@@ -138,6 +140,9 @@ int run(const Arguments& arguments) {
   }
   LaunchOptions options = options_of(*read);
   ask_slurm(*read, options);
+  if (!ask_slurm(*read, options)) {
+    return 0;
+  }
   options.arguments = without(*read, {"--hosts", "--hostfile", "--env", "--dry-run"});
   if (read->flags.dry_run) {
     fmt::print("{}", dry_run_text(options));

@@ -87,6 +87,15 @@ std::string meeting_text(const LaunchOptions& options, const Meeting& meeting) {
                      meeting.is_head ? "listens there" : "joins there");
 }
 
+// Without a secret: the user's key would be made where there is none yet.
+Meeting meeting_without_key(MeetingOptions options) {
+  const Env env;
+  if (options.secret.empty() && options.secret_file.empty() && !env.has("LOCKSTEP_JOB_SECRET")) {
+    options.secret = "none";
+  }
+  return plan_meeting(options, env);
+}
+
 }  // namespace
 
 std::string dry_run_text(const LaunchOptions& options) {
@@ -97,7 +106,7 @@ std::string dry_run_text(const LaunchOptions& options) {
   if (!options.hosts.empty()) {
     return text + hosts_text(options);
   }
-  const Meeting meeting = plan_meeting(options.meeting, Env());
+  const Meeting meeting = meeting_without_key(options.meeting);
   text += meeting_text(options, meeting);
   const int procs = options.local_nodes * options.procs_per_node;
   const int before = std::max(0, options.meeting.node_rank);
@@ -113,7 +122,7 @@ std::string dry_run_text(const LaunchOptions& options) {
   if (options.max_nodes > 1 && options.meeting.node_rank < 0) {
     text += "ranks depend on the order of joining; as the first node it would have:\n";
   }
-  for (const NodePlan& node : plan_nodes(options, job, {})) {
+  for (const NodePlan& node : plan_nodes(options, job, own_environment())) {
     text += fmt::format("node {} on {}: {} of {}\n", node.node, host_name(),
                         ranks_text(node.workers.front().rank, options.procs_per_node),
                         job.place.world_size);

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <string_view>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -160,6 +161,14 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
     nodes.push_back(std::move(plan));
   }
   return nodes;
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
+  }
+  return entries;
 }
 
 ReservedPort reserve_port(uint16_t port) {
