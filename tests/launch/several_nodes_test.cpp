@@ -308,5 +308,22 @@ TEST_F(SeveralNodes, NodesThatDoNotComeAreWaitedForThatLong) {
   EXPECT_THAT(other->err(), HasSubstr("did not answer within 1 s"));
 }
 
+TEST_F(SeveralNodes, AFullDiskUnderTheLogsCostsTheJobNothing) {
+  const TempFolder folder;  // the host's; what is mounted on it is the node's alone
+  const Output mounted = run_process(
+      nodes_->inside(0,
+                     {.argv = {"mount", "-t", "tmpfs", "-o", "size=16k", "none", folder.path()}}),
+      Deadline::after(kPatience));
+  ASSERT_TRUE(mounted.status.ok()) << mounted.err;
+  const auto job = start(0, {"--log-dir", folder.path(), "--", "sh", "-c",
+                             "i=0; while [ $i -lt 2000 ]; do echo line $i of a long output; "
+                             "i=$((i+1)); done"});
+  EXPECT_EQ(job->wait().shell_code(), 0) << job->err();
+  EXPECT_EQ(count(job->out(), "of a long output"), 2000);
+  EXPECT_EQ(count(job->err(), "No space left on device; going on without this log file"), 1);
+  EXPECT_EQ(lines(job->err()).size(), 1u) << job->err();
+  run_process(nodes_->inside(0, {.argv = {"umount", folder.path()}}), Deadline::after(kPatience));
+}
+
 }  // namespace
 }  // namespace lockstep::test
