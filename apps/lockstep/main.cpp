@@ -25,7 +25,8 @@ constexpr Command kCommands[] = {
      lockstep::app::run},
     {"train", "train from a recipe", lockstep::app::train},
     {"explain", "the ideas, step by step, on live ranks", lockstep::app::explain},
-    {"bench", "measure collectives and training steps, beside libtorch's", lockstep::app::bench},
+    {"bench", "measure collectives, training steps and the launcher, beside PyTorch's",
+     lockstep::app::bench},
     {"image", "build, check and enter a job image (.sqsh)", lockstep::app::image},
     {"doctor", "check this machine; say what is wrong and how to mend it", lockstep::app::doctor},
 };

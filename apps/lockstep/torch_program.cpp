@@ -11,13 +11,17 @@
 
 namespace lockstep::app {
 
-std::string torch_program_path() {
+std::string own_program_path() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) {
-    throw IoError("cannot read /proc/self/exe to find lockstep-torch: {}", error.message());
+    throw IoError("cannot read /proc/self/exe to find lockstep: {}", error.message());
   }
-  return self.parent_path() / "lockstep-torch";
+  return self;
+}
+
+std::string torch_program_path() {
+  return std::filesystem::path(own_program_path()).parent_path() / "lockstep-torch";
 }
 
 std::string find_torch_program() {
