@@ -139,7 +139,6 @@ int run(const Arguments& arguments) {
     return emit(*read);
   }
   LaunchOptions options = options_of(*read);
-  ask_slurm(*read, options);
   if (!ask_slurm(*read, options)) {
     return 0;
   }

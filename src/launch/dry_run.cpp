@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/network.h"
 #include "launch/command.h"
+#include "launch/fork.h"
 #include "launch/host_address.h"
 #include "launch/meeting.h"
 #include "launch/plan.h"

@@ -163,14 +163,6 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
   return nodes;
 }
 
-std::vector<std::string> own_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    entries.emplace_back(*entry);
-  }
-  return entries;
-}
-
 ReservedPort reserve_port(uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;

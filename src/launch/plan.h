@@ -54,9 +54,6 @@ struct NodePlan {
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env);
 
-// "NAME=value" of this process.
-std::vector<std::string> own_environment();
-
 // The environment of one rank: `inherited`, with everything that describes a place in a job
 // replaced. docs/formats/environment.md is the list.
 struct RankPlace {
