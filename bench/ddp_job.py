@@ -34,7 +34,8 @@ def main():
         loss = torch.nn.functional.cross_entropy(ddp(inputs), targets)
         loss.backward()
         optimizer.step()
-    print(f"rank {rank}: {NUM_STEPS} steps, loss {loss.item():.6f}", flush=True)
+    # The newline in the same write: torchrun's Python is unbuffered, and all ranks share one pipe.
+    print(f"rank {rank}: {NUM_STEPS} steps, loss {loss.item():.6f}\n", end="", flush=True)
     dist.destroy_process_group()
 
 
