@@ -1,5 +1,6 @@
 #include "base/store_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <map>
@@ -27,6 +28,7 @@ constexpr auto kGreetingTime = std::chrono::seconds(10);  // for a stranger to p
 constexpr size_t kMaxUnsentBytes = 512u << 20;  // a client that asks and never reads is dropped
 // Who has proved nothing and holds one of these places the longest gives it up to the next.
 constexpr size_t kMaxStrangers = 1024;
+constexpr int kMaxAccepts = 64;              // in a row: those who are in are served in between
 constexpr uint64_t kMaxLoggedRefusals = 16;  // in full; then only the 32nd, 64th, 128th...
 constexpr uint64_t kListenerTag = 0;
 constexpr uint64_t kWakeTag = 1;
@@ -44,6 +46,15 @@ struct Connection {
   std::string scope;  // of its greeting
   Deadline greeting_deadline = Deadline::never();
 };
+
+// A stranger's own words, fit for the log: it must not write lines of its own there.
+std::string printable(std::string text) {
+  constexpr size_t kMaxShown = 64;
+  text.resize(std::min(text.size(), kMaxShown));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
 
 }  // namespace
 
@@ -96,7 +107,7 @@ class StoreServer::Loop {
       }
       try {
         if (tag == kListenerTag) {
-          accept_all();
+          accept_some();
         } else if (connections_.count(tag) != 0) {
           serve(tag, events[i].events);
         }
@@ -158,29 +169,27 @@ class StoreServer::Loop {
   }
 
   void drop_silent_strangers() {
-    const std::set<ClientId> strangers = strangers_;
-    for (const ClientId id : strangers) {
-      if (connections_.at(id).greeting_deadline.expired()) {
-        close(id, fmt::format("it did not prove itself within {}", to_text(kGreetingTime)));
-      }
+    while (next_timeout().expired()) {
+      close(*strangers_.begin(),
+            fmt::format("it did not prove itself within {}", to_text(kGreetingTime)));
     }
   }
 
-  void accept_all() {
-    for (;;) {
+  void accept_some() {
+    for (int i = 0; i < kMaxAccepts; ++i) {
       Socket socket = listener_.accept();
+      if (!socket && (errno == EMFILE || errno == ENFILE)) {
+        socket = accept_at_limit();
+      }
       if (!socket) {
-        if ((errno == EMFILE || errno == ENFILE) && turn_one_away()) {
-          continue;
-        }
         return;
       }
       if (strangers_.size() >= kMaxStrangers) {
         close(*strangers_.begin(), "it proved nothing while others came");
       }
       if (connections_.size() >= options_.max_connections) {
-        log::warn("store", "refused {}: {} connections are open, the limit", socket.peer_text(),
-                  connections_.size());
+        log_refusal("refused", socket,
+                    fmt::format("{} connections are open, the limit", connections_.size()));
         continue;
       }
       const ClientId id = next_id_++;
@@ -193,17 +202,20 @@ class StoreServer::Loop {
     }
   }
 
-  // No descriptor is left. A connection that waits would wake us for ever, so the spare one is
-  // given up to take it and hang up.
-  bool turn_one_away() {
+  // No descriptor is left, and a connection that waits would wake us for ever: the spare one is
+  // given up for it. Then the first of those who have proved nothing goes, or it goes itself.
+  Socket accept_at_limit() {
+    const char* reason = "this process has no file descriptor left (ulimit -n)";
     spare_.reset();
-    const bool is_gone = static_cast<bool>(listener_.accept());
-    spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (is_gone) {
-      log::warn("store",
-                "turned a connection away: this process has no file descriptor left (ulimit -n)");
+    Socket socket = listener_.accept();
+    if (socket && !strangers_.empty()) {
+      close(*strangers_.begin(), reason);
+    } else if (socket) {
+      log_refusal("refused", socket, reason);
+      socket = Socket();
     }
-    return is_gone;
+    spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    return socket;
   }
 
   void serve(ClientId id, uint32_t events) {
@@ -229,7 +241,9 @@ class StoreServer::Loop {
       close(id, "");
       return;
     }
-    connections_.at(id).in.append(buffer, static_cast<size_t>(n));
+    if (!connections_.at(id).is_closing) {  // else nobody reads it any more
+      connections_.at(id).in.append(buffer, static_cast<size_t>(n));
+    }
     // A handler may close the connection, so look it up anew each time.
     for (Message message; connections_.count(id) != 0 && !connections_.at(id).is_closing;) {
       Connection& connection = connections_.at(id);
@@ -260,35 +274,45 @@ class StoreServer::Loop {
     agents_->agent_said(id, text);
   }
 
+  // Hello, then Answer, each once: whoever repeats itself would have us answer without end.
   void greet(ClientId id, Connection& connection, const Message& message) {
-    Reader in(message.body);
-    if (message.kind == Kind::Hello) {
-      if (in.u32() != store::kMagic) {
-        throw FormatError("it does not speak the store's protocol");
-      }
-      const uint16_t version = in.u16();
-      in.bytes(connection.client_nonce.data(), connection.client_nonce.size());
-      connection.scope = in.text();
-      in.end();
-      if (version != store::kVersion) {
-        refuse(id, fmt::format("it speaks version {} of the store's protocol, this is {}", version,
-                               store::kVersion));
-      } else if (const std::string mistake = scope_mistake(connection.scope); !mistake.empty()) {
-        refuse(id, mistake);
-      } else {
-        connection.server_nonce = random_nonce();
-        const Proof proof = prove("server", connection);
-        Writer body;
-        body.bytes(connection.server_nonce.data(), connection.server_nonce.size());
-        body.bytes(proof.data(), proof.size());
-        send(id, {Kind::Challenge, 0, body.take()});
-      }
-      return;
-    }
     const bool was_challenged = connection.server_nonce != Nonce{};
-    if (message.kind != Kind::Answer || !was_challenged) {
-      throw FormatError("it did not begin with a greeting");
+    if (message.kind != (was_challenged ? Kind::Answer : Kind::Hello)) {
+      throw FormatError(was_challenged ? "it greets again instead of proving itself"
+                                       : "it did not begin with a greeting");
     }
+    Reader in(message.body);
+    if (was_challenged) {
+      check_answer(id, connection, in);
+    } else {
+      challenge(id, connection, in);
+    }
+  }
+
+  void challenge(ClientId id, Connection& connection, Reader& in) {
+    if (in.u32() != store::kMagic) {
+      throw FormatError("it does not speak the store's protocol");
+    }
+    const uint16_t version = in.u16();
+    in.bytes(connection.client_nonce.data(), connection.client_nonce.size());
+    connection.scope = in.text();
+    in.end();
+    if (version != store::kVersion) {
+      refuse(id, fmt::format("it speaks version {} of the store's protocol, this is {}", version,
+                             store::kVersion));
+    } else if (const std::string mistake = scope_mistake(connection.scope); !mistake.empty()) {
+      refuse(id, mistake);
+    } else {
+      connection.server_nonce = random_nonce();
+      const Proof proof = prove("server", connection);
+      Writer body;
+      body.bytes(connection.server_nonce.data(), connection.server_nonce.size());
+      body.bytes(proof.data(), proof.size());
+      send(id, {Kind::Challenge, 0, body.take()});
+    }
+  }
+
+  void check_answer(ClientId id, Connection& connection, Reader& in) {
     Proof proof{};
     in.bytes(proof.data(), proof.size());
     in.end();
@@ -305,7 +329,7 @@ class StoreServer::Loop {
     connection.is_agent = agents_ != nullptr && connection.scope == agent_scope();
     strangers_.erase(id);
     send(id, {Kind::Welcome, 0, {}});
-    if (connections_.count(id) != 0 && connection.is_agent) {
+    if (connection.is_agent) {
       agents_->agent_came(id, connection.socket.peer_host());
     }
   }
@@ -322,9 +346,13 @@ class StoreServer::Loop {
     }
     if (generation_ >= 0 && scope.starts_with(options_.job_id + "/g")) {
       return fmt::format("it belongs to start {} of the job, which is at start {}",
-                         scope.substr(options_.job_id.size() + 2), generation_);
+                         printable(scope.substr(options_.job_id.size() + 2)), generation_);
     }
-    return fmt::format("it belongs to job {}, not to this one", scope.substr(0, scope.find('/')));
+    if (scope == options_.job_id || scope.starts_with(options_.job_id + "/")) {
+      return fmt::format("it greets as {}, where {} is expected", printable(scope), rank_scope());
+    }
+    return fmt::format("it belongs to job {}, not to this one",
+                       printable(scope.substr(0, scope.find('/'))));
   }
 
   Proof prove(std::string_view side, const Connection& connection) const {
@@ -403,7 +431,7 @@ class StoreServer::Loop {
       log::warn("store", "{} {}: {}{}", what, socket.peer_text(), reason,
                 num_refused_ <= kMaxLoggedRefusals
                     ? ""
-                    : fmt::format(" (the {}th refusal; not all are logged)", num_refused_));
+                    : fmt::format(" (refusal {}; not all are logged)", num_refused_));
     }
   }
 
@@ -412,7 +440,7 @@ class StoreServer::Loop {
   store::Table table_;
   UniqueFd epoll_;
   UniqueFd wake_;
-  UniqueFd spare_ = open_file("/dev/null", O_RDONLY);  // see turn_one_away()
+  UniqueFd spare_ = open_file("/dev/null", O_RDONLY);  // see accept_at_limit()
   ClientId next_id_ = kFirstClient;
   std::map<ClientId, Connection> connections_;
   std::set<ClientId> strangers_;  // connections that have proved nothing yet, in their order
