@@ -16,6 +16,11 @@ namespace {
 constexpr auto kOwnSleep = std::chrono::seconds(1);
 constexpr int kNotStarted = 1;  // exit code if the nodes never came together
 
+// Of a process: pids alone are the same in many containers.
+auto identity_of(const MemberInfo& info) {
+  return std::tie(info.host, info.address, info.pid, info.node_rank, info.master_port);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions actions, Time now)
@@ -75,6 +80,17 @@ void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
   if (is_over()) {
     tell_end(id);
     return;
+  }
+  if (members_.count(id) != 0) {
+    lose(id, "it joined twice", now);
+    return;
+  }
+  // It gave up a connection whose end has not come through yet.
+  const auto before = std::find_if(members_.begin(), members_.end(), [&](const auto& entry) {
+    return identity_of(entry.second.info) == identity_of(info);
+  });
+  if (before != members_.end()) {
+    lose(before->first, "it joins anew", now);
   }
   if (const std::string reason = why_not(info); !reason.empty()) {
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
@@ -185,6 +201,7 @@ void Coordinator::take_end(const MemberMessage& message, Time now) {
   rank.last_lines = message.text;
   rank.error = message.error;
   rank.log_folder = message.log_folder;
+  rank.is_log_whole = message.is_log_whole;
   if (rank.failed()) {
     fail(false, now);
   }
@@ -202,8 +219,9 @@ void Coordinator::fail(bool is_membership, Time now) {
   }
   if (start_anew) {
     actions_.say(make_report(options_.name, ranks_, cause_).text);
-    say(fmt::format("starting all ranks anew (restart {} of {})", restarts_,
-                    options_.max_restarts));
+    say(is_free ? "starting all ranks anew without it"
+                : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
+                              options_.max_restarts));
   }
   stop(start_anew, now);
 }
@@ -247,6 +265,9 @@ void Coordinator::abandon(const std::string& why, Time now) {
   } else if (state_ == State::Running) {
     break_off(why, 1);
     stop(false, now);
+  } else if (state_ == State::Stopping && start_anew_) {
+    start_anew_ = false;
+    cause_ = {.broken = why, .broken_code = 1};
   }
 }
 
@@ -259,15 +280,19 @@ void Coordinator::signal(int signal, Time now) {
     tell_all(HeadSays::Checkpoint);
     return;
   }
-  const bool is_second = cause_.signal != 0 || state_ == State::Stopping;
-  if (is_second) {
+  if (state_ == State::Stopping && start_anew_) {  // without it the job would have gone on
+    start_anew_ = false;
+    cause_ = {.signal = signal};
+    say(signal_name(signal) + ": the ranks end and are not started anew");
+    return;
+  }
+  if (state_ == State::Stopping) {
     if (stop_asked_) {  // they were asked; now they are told
       stop_asked_.reset();
       stop(false, now);
     } else if (signal == SIGINT) {
       tell_all(HeadSays::Kill);
     }
-    start_anew_ = false;
     return;
   }
   cause_ = {.signal = signal};
@@ -357,7 +382,9 @@ void Coordinator::tick(Time now) {
     return;
   }
   const size_t present = members_.size();
-  if (present >= static_cast<size_t>(options_.min_nodes) && !last_call_) {
+  if (present < static_cast<size_t>(options_.min_nodes)) {
+    last_call_.reset();  // who was there may have left
+  } else if (!last_call_) {
     last_call_ = now + options_.last_call;
   }
   if (present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_)) {

@@ -90,7 +90,8 @@ std::string MemberMessage::to_json() const {
                  {"stopped", stopped},
                  {"text", text},
                  {"error", error},
-                 {"log", log_folder}});
+                 {"log", log_folder},
+                 {"log_is_whole", is_log_whole}});
   }
   return text_of(json);
 }
@@ -112,6 +113,7 @@ MemberMessage MemberMessage::from_json(const std::string& text) try {
     message.text = json.at("text");
     message.error = json.at("error");
     message.log_folder = json.at("log");
+    message.is_log_whole = json.at("log_is_whole");
   }
   return message;
 } catch (const Json::exception& error) {

@@ -31,7 +31,7 @@ enum class MemberSays {
   Join,         // info
   Started,      // rank, pid
   CannotStart,  // rank, status.code: errno of exec
-  Ended,        // rank, status, age, stopped, text: the last lines, error, log_folder
+  Ended,        // rank, status, age, stopped, text: the last lines, error, its log
   Failed,       // text: why the member cannot go on; status
   Idle,         // no process of that generation is left
   Signal,       // signal: that the member was sent
@@ -50,7 +50,8 @@ struct MemberMessage {
   int signal = 0;
   std::string text;
   std::string error;
-  std::string log_folder;  // empty: no log files
+  std::string log_folder;     // empty: no log files
+  bool is_log_whole = false;  // both streams are there
 
   std::string to_json() const;
   static MemberMessage from_json(const std::string& text);  // throws FormatError

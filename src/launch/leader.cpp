@@ -178,8 +178,10 @@ Deadline Leader::next_timeout() const {
 }
 
 void Leader::poll_once() {
-  for (const MemberMessage& message : std::exchange(deferred_, {})) {
-    tell(message);
+  while (!deferred_.empty()) {  // an answer may be the next start, which may fail as well
+    for (const MemberMessage& message : std::exchange(deferred_, {})) {
+      tell(message);
+    }
   }
   if (is_over() && !ranks_) {
     return;
@@ -243,6 +245,10 @@ void Leader::read_signals() {
 }
 
 void Leader::try_to_join() {
+  if (ranks_ && !ranks_->is_gone()) {  // the head takes who joins for idle
+    next_try_ = Deadline::after(kJoinPause);
+    return;
+  }
   const Endpoint& endpoint = meeting_.endpoints.at(next_endpoint_);
   next_endpoint_ = (next_endpoint_ + 1) % meeting_.endpoints.size();
   next_try_ = Deadline::after(kJoinPause);
@@ -386,6 +392,7 @@ void Leader::start_ranks(const Assignment& place) {
                         .secret = meeting_.secret,
                         .role = options_.role,
                         .max_restarts = options_.max_restarts,
+                        .stop_signals = options_.stop_signals,
                         .place = place};
   try {
     std::vector<NodePlan> nodes = plan_nodes(options_, job, own_environment());

@@ -43,8 +43,14 @@ LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
   if (nodes_.size() > 1) {
     lock.reset(::memfd_create("lockstep-output-lock", MFD_CLOEXEC));
   }
-  for (const NodePlan& node : nodes_) {
-    start_agent(node, lock.get());
+  try {
+    for (const NodePlan& node : nodes_) {
+      start_agent(node, lock.get());
+    }
+  } catch (...) {
+    agents_.clear();  // who was started must not outlive who was not
+    clean_up();
+    throw;
   }
 }
 
@@ -89,7 +95,8 @@ void LocalRanks::serve() {
     clean_up();
     kill_agents_at_ = Deadline::never();
     is_gone_ = true;
-    options_.tell({.kind = MemberSays::Idle, .generation = options_.generation});
+    const auto tell = options_.tell;  // what is told may put the next start in this one's place
+    tell({.kind = MemberSays::Idle, .generation = options_.generation});
   }
 }
 
@@ -138,20 +145,22 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
     report.stopped = message.stopped;
     report.text = message.text;
     report.error = message.error;
-    report.log_folder = log_folder_of(message.rank);
+    add_log(report);
   }
   options_.tell(report);
 }
 
-std::string LocalRanks::log_folder_of(int rank) const {
+void LocalRanks::add_log(MemberMessage& report) const {
   for (const NodePlan& node : nodes_) {
     for (const WorkerPlan& worker : node.workers) {
-      if (worker.rank == rank) {
-        return worker.log_folder;
+      const bool has_out = stream_route(node.output, worker.local_rank, 0).to_file;
+      const bool has_err = stream_route(node.output, worker.local_rank, 1).to_file;
+      if (worker.rank == report.rank && (has_out || has_err)) {
+        report.log_folder = worker.log_folder;
+        report.is_log_whole = has_out && has_err;
       }
     }
   }
-  return "";
 }
 
 void LocalRanks::agent_gone(AgentLink& agent) {

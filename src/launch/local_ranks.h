@@ -55,7 +55,7 @@ class LocalRanks {
   void report_failure(const std::string& why, ExitStatus status);
   void tell_agents(MessageKind kind);
   void clean_up();
-  std::string log_folder_of(int rank) const;
+  void add_log(MemberMessage& report) const;  // of its rank
 
   const LocalRanksOptions options_;
   const std::vector<NodePlan> nodes_;

@@ -194,7 +194,11 @@ Placement place_on_this_host(const PlacementOptions& options, int num_ranks) {
   }
   Placement placement =
       place_ranks(options.bind, num_ranks, read_topology(), gpu_numa_nodes("", visible_devices()));
-  log::info("launch", "{}", placement.reason);
+  static std::string said;  // once: the ranks may be started many times
+  if (said != placement.reason) {
+    said = placement.reason;
+    log::info("launch", "{}", said);
+  }
   return placement;
 }
 

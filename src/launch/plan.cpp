@@ -14,6 +14,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/process.h"
 #include "launch/error_file.h"
 
 namespace lockstep {
@@ -42,6 +43,11 @@ void set_torchrun_names(const RankPlace& place, const JobIdentity& job,
   env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   env["TORCHELASTIC_RUN_ID"] = job.id;
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  std::string signals;
+  for (const int signal : job.stop_signals) {
+    signals += (signals.empty() ? "" : ",") + signal_name(signal);
+  }
+  env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals;
   env.erase("TORCHELASTIC_ERROR_FILE");
   if (!place.error_file.empty()) {
     env["TORCHELASTIC_ERROR_FILE"] = place.error_file;
@@ -70,7 +76,8 @@ std::vector<std::string> worker_environment(const RankPlace& place, const JobIde
   std::map<std::string, std::string> env;
   for (const std::string& entry : inherited) {
     const size_t equals = entry.find('=', 1);
-    if (equals != std::string::npos) {
+    // A `lockstep run` inside this job must not take our flags for its own.
+    if (equals != std::string::npos && !entry.starts_with("PET_")) {
       env.try_emplace(entry.substr(0, equals), entry.substr(equals + 1));
     }
   }
@@ -100,12 +107,38 @@ int num_available_cores() {
   return 1;
 }
 
+namespace {
+
+WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, RankPlace place,
+                       const RankPlacement& bound, const std::vector<std::string>& inherited_env) {
+  WorkerPlan worker{.rank = place.rank, .local_rank = place.local_rank, .cpus = bound.cpus};
+  if (!options.output.log_dir.empty()) {
+    worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
+                                    job.place.generation, place.rank);
+    worker.error_file = worker.log_folder + "/error.json";
+  } else if (!options.container) {  // in an image it would be nowhere to be seen
+    worker.error_file = new_error_file();
+  }
+  place.error_file = worker.error_file;
+  if (bound.num_cores > 0) {
+    place.num_cores = bound.num_cores;
+    place.ranks_on_host = 1;
+  }
+  worker.env = worker_environment(place, job, inherited_env);
+  if (options.placement.virtual_local_rank) {
+    set_virtual_local_rank(place.local_rank, worker.env);
+  }
+  return worker;
+}
+
+}  // namespace
+
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env) {
   const int num_cores = num_available_cores();
   const IsolationMode isolation = choose_isolation(options.isolation);
-  const Placement placement =
-      place_on_this_host(options.placement, options.local_nodes * options.procs_per_node);
+  const int num_ranks = options.local_nodes * options.procs_per_node;
+  const Placement placement = place_on_this_host(options.placement, num_ranks);
   rlimit file_limit{};
   ::getrlimit(RLIMIT_NOFILE, &file_limit);
   std::vector<NodePlan> nodes;
@@ -122,37 +155,17 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                   .command = options.command,
                   .file_limit = file_limit};
     for (int local = 0; local < options.procs_per_node; ++local) {
-      RankPlace place{.rank = job.place.first_rank + i * options.procs_per_node + local,
-                      .world_size = job.place.world_size,
-                      .local_rank = local,
-                      .local_world_size = options.procs_per_node,
-                      .node = plan.node,
-                      .num_nodes = job.place.num_nodes,
-                      .num_cores = num_cores,
-                      .ranks_on_host = options.local_nodes * options.procs_per_node};
-      std::string folder;
-      if (!options.output.log_dir.empty()) {
-        folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
-                             job.place.generation, place.rank);
-        place.error_file = folder + "/error.json";
-      } else if (!options.container) {  // in an image it would be nowhere to be seen
-        place.error_file = new_error_file();
-      }
-      const RankPlacement& bound =
-          placement.ranks[static_cast<size_t>(i * options.procs_per_node + local)];
-      if (bound.num_cores > 0) {
-        place.num_cores = bound.num_cores;
-        place.ranks_on_host = 1;
-      }
-      plan.workers.push_back({.rank = place.rank,
-                              .local_rank = local,
-                              .env = worker_environment(place, job, inherited_env),
-                              .log_folder = folder,
-                              .error_file = place.error_file,
-                              .cpus = bound.cpus});
-      if (options.placement.virtual_local_rank) {
-        set_virtual_local_rank(local, plan.workers.back().env);
-      }
+      const int on_host = i * options.procs_per_node + local;
+      const RankPlace place{.rank = job.place.first_rank + on_host,
+                            .world_size = job.place.world_size,
+                            .local_rank = local,
+                            .local_world_size = options.procs_per_node,
+                            .node = plan.node,
+                            .num_nodes = job.place.num_nodes,
+                            .num_cores = num_cores,
+                            .ranks_on_host = num_ranks};
+      plan.workers.push_back(plan_worker(
+          options, job, place, placement.ranks[static_cast<size_t>(on_host)], inherited_env));
     }
     if (options.container && options.container->runtime != ContainerRuntime::Builtin) {
       plan.command =

@@ -23,6 +23,7 @@ struct JobIdentity {
   std::string secret;
   std::string role = "default";
   int max_restarts = 0;
+  std::vector<int> stop_signals;  // that end the job
   Assignment place;
 };
 

@@ -48,7 +48,8 @@ std::string failure_text(const std::string& name, const RankRecord& rank) {
     text += "  its last output:\n" + indent(rank.last_lines);
   }
   if (!rank.log_folder.empty()) {
-    text += fmt::format("  all of its output: {}\n", rank.log_folder);
+    text += fmt::format("  {}: {}\n", rank.is_log_whole ? "all of its output" : "its log files",
+                        rank.log_folder);
   }
   return text;
 }

@@ -18,15 +18,16 @@ struct RankRecord {
   int rank = 0;
   int node = 0;
   int local_rank = 0;
-  std::string host;        // empty: the only one
-  pid_t pid = 0;           // as the host sees it; 0: it never started
-  bool ended = false;      // false at the end of the job: its agent or guardian was killed
-  ExitStatus status;       // if ended
-  bool stopped = false;    // it ended after lockstep had told it to
-  int64_t stamp_ns = 0;    // when its end was noticed
-  std::string last_lines;  // of its output
-  std::string error;       // what it left in its error file, if it did
-  std::string log_folder;  // empty: no log files
+  std::string host;           // empty: the only one
+  pid_t pid = 0;              // as the host sees it; 0: it never started
+  bool ended = false;         // false at the end of the job: its agent or guardian was killed
+  ExitStatus status;          // if ended
+  bool stopped = false;       // it ended after lockstep had told it to
+  int64_t stamp_ns = 0;       // when its end was noticed
+  std::string last_lines;     // of its output
+  std::string error;          // what it left in its error file, if it did
+  std::string log_folder;     // empty: no log files
+  bool is_log_whole = false;  // both streams are there
 
   bool failed() const { return ended && !stopped && !status.ok(); }
 };

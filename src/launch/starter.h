@@ -45,8 +45,6 @@ class Starter {
   Deadline next_timeout() const { return nodes_.deadline(); }
 
   bool is_quiet() const { return nodes_.is_quiet(); }
-  void let_go() { nodes_.close_inputs(); }
-  void kill() noexcept { nodes_.kill(); }
 
  private:
   RemoteNodes nodes_;

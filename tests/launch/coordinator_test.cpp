@@ -12,6 +12,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A job whose members, clock and messages are the test's.
@@ -310,10 +311,154 @@ TEST_F(JobTest, ASignalBeforeTheStartEndsTheJob) {
 }
 
 TEST_F(JobTest, AMemberThatSpeaksOfForeignRanksIsLost) {
-  begin({});
+  begin({.min_nodes = 2, .max_nodes = 2});
   join(0);
-  hear(0, {.kind = MemberSays::Started, .rank = 99});
-  EXPECT_TRUE(coordinator_->is_over() || !said_.empty() || !hung_up_.empty());
+  join(1);
+  hear(1, {.kind = MemberSays::Started, .rank = 99});
+  EXPECT_THAT(hung_up_, ElementsAre(1u));
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, HeadSays::Stop), 0) << "it is no longer spoken to";
+  EXPECT_FALSE(coordinator_->is_over());
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 1);
+  EXPECT_EQ(coordinator_->report().text,
+            "lockstep run: node 1 (host1, pid 0) is lost: it speaks of rank 99, which is not in "
+            "the job; its ranks are counted as dead\n");
+}
+
+TEST_F(JobTest, TheLastCallIsOffWhenTooFewAreLeft) {
+  begin({.min_nodes = 2, .max_nodes = 3, .join_timeout = 60s, .last_call = 5s});
+  join(0);
+  join(1);
+  pass(4s, {0, 1});
+  coordinator_->lose(1, "its connection ended", now_);
+  EXPECT_THAT(said_, HasSubstr("host1 left before the job began"));
+  pass(10s, {0});
+  EXPECT_EQ(num_generations_, 0) << "one node is less than the least";
+  join(2);
+  pass(4s, {0, 2});
+  EXPECT_EQ(num_generations_, 0) << "a new last call";
+  pass(2s, {0, 2});
+  EXPECT_EQ(num_generations_, 1);
+}
+
+TEST_F(JobTest, ASignalDuringARestartEndsTheJobWithItsCode) {
+  begin({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  join(0);
+  join(1);  // all are started anew, though nothing failed
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  EXPECT_THAT(said_, HasSubstr("SIGTERM: the ranks end and are not started anew"));
+  EXPECT_EQ(count(0, HeadSays::Kill), 0);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(num_generations_, 1);
+  EXPECT_EQ(coordinator_->report().exit_code, 143) << "not the 0 of ranks that were stopped";
+}
+
+TEST_F(JobTest, AFirstInterruptDuringARestartDoesNotKill) {
+  begin({.max_restarts = 1});
+  join(0);
+  end_rank(0, 1, 5);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, HeadSays::Kill), 0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, HeadSays::Kill), 1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 130);
+}
+
+TEST_F(JobTest, ASignalWhileWaitingForALostHostEndsTheJob) {
+  begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  join(0);
+  join(1);
+  coordinator_->lose(1, "its connection ended", now_);
+  idle(0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+}
+
+TEST_F(JobTest, AHostThatCannotComeBackIsNotWaitedFor) {
+  begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  join(0);
+  join(1);
+  coordinator_->lose(1, "its connection ended", now_);
+  coordinator_->abandon("the node on b ended: exit code 1", now_);  // its ssh has ended
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 1);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("the node on b ended: exit code 1"));
+}
+
+TEST_F(JobTest, AHostThatJoinsAnewTakesItsOwnPlace) {
+  begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  join(0, {.node_rank = 0});
+  join(1, {.host = "b", .pid = 7, .node_rank = 1});
+  join(2, {.host = "c", .pid = 7, .node_rank = 1});
+  EXPECT_EQ(sent_[2].back().kind, HeadSays::Refused) << "another process is not let in";
+  join(3, {.host = "b", .pid = 7, .node_rank = 1});  // the old connection's end is still under way
+  EXPECT_EQ(count(3, HeadSays::Refused), 0);
+  EXPECT_THAT(hung_up_, ElementsAre(2u, 1u));
+  coordinator_->lose(1, "its connection ended", now_);
+  idle(0);
+  EXPECT_EQ(num_generations_, 2);
+  EXPECT_EQ(place(3).first_rank, 2);
+}
+
+TEST_F(JobTest, AMemberThatJoinsTwiceIsLost) {
+  begin({.min_nodes = 1, .max_nodes = 3, .last_call = 0s});
+  join(0);
+  join(1);
+  idle(0);
+  ASSERT_EQ(num_generations_, 2);
+  join(1);
+  EXPECT_THAT(hung_up_, ElementsAre(1u));
+  EXPECT_THAT(said_, HasSubstr("is lost: it joined twice"));
+  EXPECT_THAT(said_, HasSubstr("starting all ranks anew without it"));
+}
+
+TEST_F(JobTest, ARankThatFailsWhileAskedToEndDoesNotChangeTheVerdict) {
+  begin({.max_restarts = 3, .stop_grace = 2s});
+  num_listeners_ = 2;
+  join(0);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  end_rank(0, 1, 5);
+  pass(3s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(num_generations_, 1);
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("rank 1: exit code 5"));
+}
+
+TEST_F(JobTest, HostsLostWhileStoppingAreNotWaitedFor) {
+  begin({.min_nodes = 2, .max_nodes = 2, .stop_grace = 2s});
+  num_listeners_ = 4;
+  join(0);
+  join(1);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  coordinator_->lose(1, "its connection ended", now_);
+  EXPECT_FALSE(coordinator_->is_over());
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+}
+
+TEST_F(JobTest, WhoJoinsAJobThatEndsHearsOfTheEnd) {
+  begin({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  join(0);
+  end_rank(0, 1, 5);
+  join(1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(count(1, HeadSays::Start), 0);
+  EXPECT_EQ(count(1, HeadSays::End), 1);
+  join(2);
+  EXPECT_EQ(sent_[2].back().text, "the job is over");
 }
 
 TEST(JobMessages, SurviveTheWire) {

@@ -124,6 +124,10 @@ TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
   EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
   EXPECT_THAT(output.err, HasSubstr("Not a directory"));
   EXPECT_THAT(output.err, HasSubstr("--log-dir"));
+  const Output again =
+      run_lockstep({"run", "--max-restarts", "2", "--log-dir", file, "echo", "never"});
+  EXPECT_EQ(again.status.code, 2) << "it ends, too, if it may try again";
+  EXPECT_EQ(count(again.err, "Not a directory"), 3) << again.err;
 }
 
 TEST(Output, AFullDiskCostsTheLogNotTheJob) {

@@ -1,5 +1,6 @@
 #include "launch/plan.h"
 
+#include <csignal>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -26,21 +27,24 @@ TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
                                        .secret = "s3cret",
                                        .role = "trainer",
                                        .max_restarts = 3,
+                                       .stop_signals = {SIGTERM, SIGUSR2},
                                        .place = {.generation = 4,
                                                  .restart_count = 2,
                                                  .store = "127.0.0.1:7",
                                                  .master_addr = "10.0.0.1",
                                                  .master_port = 9}},
                                       {"RANK=1", "LOCKSTEP_STORE=x:1", "TORCHELASTIC_ERROR_FILE=/x",
-                                       "EDITOR=vi", "A=b=c", "EMPTY="});
-  for (const char* entry : {"RANK=5", "LOCAL_RANK=1", "LOCKSTEP_STORE=127.0.0.1:7", "MASTER_PORT=9",
-                            "LOCKSTEP_NODE_ID=job-n1", "EDITOR=vi", "A=b=c", "EMPTY=",
-                            "MASTER_ADDR=10.0.0.1", "ROLE_NAME=trainer", "LOCKSTEP_GENERATION=4",
-                            "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3"}) {
+                                       "EDITOR=vi", "A=b=c", "EMPTY=", "PET_NNODES=2"});
+  for (const char* entry :
+       {"RANK=5", "LOCAL_RANK=1", "LOCKSTEP_STORE=127.0.0.1:7", "MASTER_PORT=9",
+        "LOCKSTEP_NODE_ID=job-n1", "EDITOR=vi", "A=b=c", "EMPTY=", "MASTER_ADDR=10.0.0.1",
+        "ROLE_NAME=trainer", "LOCKSTEP_GENERATION=4", "TORCHELASTIC_RESTART_COUNT=2",
+        "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR2"}) {
     EXPECT_THAT(env, Contains(entry));
   }
   EXPECT_THAT(env, Not(Contains(StartsWith("TORCHELASTIC_ERROR_FILE="))));
   EXPECT_THAT(env, Not(Contains("RANK=1")));
+  EXPECT_THAT(env, Not(Contains(StartsWith("PET_"))));
 }
 
 TEST(WorkerEnvironment, TuningIsTheUsers) {

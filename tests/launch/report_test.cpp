@@ -42,6 +42,16 @@ TEST(Report, TheEarliestFailureIsTheCause) {
             "lockstep\n");
 }
 
+TEST(Report, LogsAreCalledWholeOnlyIfTheyAre) {
+  RankRecord rank = ended(0, {.code = 1}, 1);
+  rank.log_folder = "/logs/rank_0";
+  EXPECT_THAT(make_report("lockstep run", {rank}, {}).text,
+              HasSubstr("  its log files: /logs/rank_0\n"));
+  rank.is_log_whole = true;
+  EXPECT_THAT(make_report("lockstep run", {rank}, {}).text,
+              HasSubstr("  all of its output: /logs/rank_0\n"));
+}
+
 TEST(Report, AKillThatWasNotOursIsExplained) {
   const Report report = make_report("lockstep run", {ended(0, {.signal = SIGKILL}, 1)}, {});
   EXPECT_EQ(report.exit_code, 137);
