@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process.h"
+#include "support/service.h"
 
 namespace lockstep {
 namespace {
@@ -151,12 +152,9 @@ std::set<std::string> interfaces() {
 class BenchNetworks : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) {
-      const char* required = std::getenv("LOCKSTEP_REQUIRE");
-      const std::string list = fmt::format(",{},", required == nullptr ? "" : required);
-      ASSERT_EQ(list.find(",namespaces,"), std::string::npos) << "not root";
-      GTEST_SKIP() << "network namespaces need root";
-    }
+    LOCKSTEP_NEEDS("namespaces", ::geteuid() == 0
+                                     ? std::nullopt
+                                     : std::optional<std::string>("network namespaces need root"));
   }
 
   // Other tests may come and go: only namespaces that were not there before count, and they get a

@@ -16,6 +16,7 @@
 
 #include "base/env.h"
 #include "base/process.h"
+#include "support/service.h"
 
 namespace lockstep {
 namespace {
@@ -109,11 +110,9 @@ struct Node {
 };
 
 TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
-  const std::string required = "," + Env().text("LOCKSTEP_REQUIRE").value_or("") + ",";
-  if (::geteuid() != 0) {
-    ASSERT_EQ(required.find(",namespaces,"), std::string::npos) << "not root";
-    GTEST_SKIP() << "network namespaces need root";
-  }
+  LOCKSTEP_NEEDS("namespaces", ::geteuid() == 0
+                                   ? std::nullopt
+                                   : std::optional<std::string>("network namespaces need root"));
   const Node nodes[] = {Node(0), Node(1)};
   for (const Node& node : nodes) {
     ASSERT_EQ(node.line(), "ready");

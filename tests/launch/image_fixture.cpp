@@ -53,12 +53,6 @@ void make_image(const Shared& s) {
 
 }  // namespace
 
-bool is_required(const std::string& service) {
-  const char* list = std::getenv("LOCKSTEP_REQUIRE");
-  return list != nullptr &&
-         fmt::format(",{},", list).find(fmt::format(",{},", service)) != std::string::npos;
-}
-
 std::string mount_table() {
   return read_file("/proc/self/mountinfo");
 }
@@ -95,10 +89,7 @@ void ImageTest::TearDownTestSuite() {
 void ImageTest::SetUp() {
   mark_ = make_secret();
   mounts_before_ = mount_table();
-  if (shared->refusal) {
-    ASSERT_FALSE(is_required("image")) << *shared->refusal;
-    GTEST_SKIP() << *shared->refusal;
-  }
+  LOCKSTEP_NEEDS("image", shared->refusal);
 }
 
 void ImageTest::TearDown() {

@@ -9,11 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "launch/job.h"
+#include "support/service.h"
 
 namespace lockstep::test {
-
-// True if LOCKSTEP_REQUIRE names the service, so that a test of it may not skip itself.
-bool is_required(const std::string& service);
 
 // What is mounted where this process is.
 std::string mount_table();

@@ -11,6 +11,7 @@
 
 #include "launch/isolation.h"
 #include "launch/job.h"
+#include "support/service.h"
 
 namespace lockstep::test {
 namespace {
@@ -19,20 +20,10 @@ using ::testing::HasSubstr;
 
 constexpr const char* kFamily = "setsid sleep 1000 & echo ready; sleep 1000";
 
-bool is_required(const std::string& service) {
-  const char* list = std::getenv("LOCKSTEP_REQUIRE");
-  return list != nullptr &&
-         fmt::format(",{},", list).find(fmt::format(",{},", service)) != std::string::npos;
-}
-
 class Kill : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto refusal = GetParam() == "pidns" ? pid_namespace_refusal() : std::nullopt;
-    if (refusal) {
-      ASSERT_FALSE(is_required("namespaces")) << *refusal;
-      GTEST_SKIP() << *refusal;
-    }
+    LOCKSTEP_NEEDS("namespaces", GetParam() == "pidns" ? pid_namespace_refusal() : std::nullopt);
   }
 
   std::vector<std::string> arguments(const std::string& script) const {
@@ -160,6 +151,36 @@ TEST_P(Kill, OfAnyProcessAtAnyTimeLeavesNobody) {
     job.wait();
     ASSERT_TRUE(job.is_gone()) << "kill " << i << " of pid " << victim << " at "
                                << processes.size();
+  }
+}
+
+TEST_P(Kill, OfProcessesOfAJobThatRestartsLeavesNobody) {
+  const bool is_long = std::getenv("LOCKSTEP_LONG_TESTS") != nullptr;
+  const int num_jobs = is_long ? 50 : 3;
+  constexpr int kMaxRestarts = 3;
+  std::mt19937 random(20240301);
+  for (int i = 0; i < num_jobs; ++i) {
+    std::vector<std::string> words = arguments(kFamily);
+    words.insert(words.begin(), fmt::format("--max-restarts={}", kMaxRestarts));
+    Job job(words);
+    std::vector<pid_t> processes;
+    bool is_led = true;
+    for (int kills = 0; kills <= kMaxRestarts && is_led; ++kills) {
+      const auto min_processes = static_cast<size_t>(1 + random() % 13);
+      ASSERT_TRUE(wait_until([&] {
+        processes = job.processes();
+        return processes.size() >= min_processes || (kills > 0 && processes.empty());
+      }));
+      if (processes.empty()) {
+        break;  // it has spent its restarts
+      }
+      const pid_t victim = processes[random() % processes.size()];
+      ::kill(victim, SIGKILL);
+      is_led = victim != job.leader();
+    }
+    job.kill(SIGTERM);
+    job.wait();
+    ASSERT_TRUE(job.is_gone()) << "job " << i;
   }
 }
 
