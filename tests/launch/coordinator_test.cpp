@@ -37,7 +37,7 @@ class JobTest : public ::testing::Test {
 
   void join(MemberId id, MemberInfo info = {}) {
     info.host = info.host.empty() ? "host" + std::to_string(id) : info.host;
-    info.address = "10.0.0." + std::to_string(id);
+    info.address = info.address.empty() ? "10.0.0." + std::to_string(id) : info.address;
     info.procs_per_node = 2;
     info.is_head = id == 0;
     hear(id, {.kind = MemberSays::Join, .info = info});
@@ -396,10 +396,11 @@ TEST_F(JobTest, AHostThatCannotComeBackIsNotWaitedFor) {
 TEST_F(JobTest, AHostThatJoinsAnewTakesItsOwnPlace) {
   begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   join(0, {.node_rank = 0});
-  join(1, {.host = "b", .pid = 7, .node_rank = 1});
+  const MemberInfo b{.host = "b", .address = "10.0.0.1", .pid = 7, .node_rank = 1};
+  join(1, b);
   join(2, {.host = "c", .pid = 7, .node_rank = 1});
   EXPECT_EQ(sent_[2].back().kind, HeadSays::Refused) << "another process is not let in";
-  join(3, {.host = "b", .pid = 7, .node_rank = 1});  // the old connection's end is still under way
+  join(3, b);  // the old connection's end is still under way
   EXPECT_EQ(count(3, HeadSays::Refused), 0);
   EXPECT_THAT(hung_up_, ElementsAre(2u, 1u));
   coordinator_->lose(1, "its connection ended", now_);

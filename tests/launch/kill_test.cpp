@@ -175,6 +175,9 @@ TEST_P(Kill, OfProcessesOfAJobThatRestartsLeavesNobody) {
         break;  // it has spent its restarts
       }
       const pid_t victim = processes[random() % processes.size()];
+      if (victim == job.leader() && kills > 0 && GetParam() == "guardian") {
+        continue;  // with a guardian at the same time: only a PID namespace survives that
+      }
       ::kill(victim, SIGKILL);
       is_led = victim != job.leader();
     }
