@@ -1,7 +1,7 @@
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <fcntl.h>
-#include <filesystem>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -80,24 +80,19 @@ void check_same(const Losses& ours, const Losses& peers) {
   }
 }
 
-// The Python job, for torchrun, which wants a path.
+// The Python job, for torchrun, which wants a path. In memory: nothing is left of a killed run.
 class Script {
  public:
-  Script() {
-    path_ = (std::filesystem::temp_directory_path() / "lockstep-bench-XXXXXX").string();
-    const UniqueFd fd(::mkostemp(path_.data(), O_CLOEXEC));
-    if (!fd) {
-      throw IoError("bench launch: cannot make {}: {}", path_, errno_text(errno));
+  Script() : fd_(::memfd_create("ddp_job.py", MFD_CLOEXEC)) {
+    if (!fd_) {
+      throw IoError("bench launch: cannot keep ddp_job.py in memory: {}", errno_text(errno));
     }
-    write_all(fd.get(), kDdpJobScript, std::char_traits<char>::length(kDdpJobScript));
+    write_all(fd_.get(), kDdpJobScript, std::char_traits<char>::length(kDdpJobScript));
   }
-  ~Script() { ::unlink(path_.c_str()); }
-  Script(const Script&) = delete;
-  Script& operator=(const Script&) = delete;
-  const std::string& path() const { return path_; }
+  std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
 
  private:
-  std::string path_;
+  UniqueFd fd_;
 };
 
 // One round: a figure for every list.
