@@ -459,7 +459,8 @@ TEST_F(JobTest, WhoJoinsAJobThatEndsHearsOfTheEnd) {
   EXPECT_EQ(count(1, HeadSays::Start), 0);
   EXPECT_EQ(count(1, HeadSays::End), 1);
   join(2);
-  EXPECT_EQ(sent_[2].back().text, "the job is over");
+  EXPECT_EQ(sent_[2].back().kind, HeadSays::End);
+  EXPECT_EQ(sent_[2].back().code, 5);
 }
 
 TEST(JobMessages, SurviveTheWire) {
