@@ -44,7 +44,9 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
     return;  // refused or given up: what it still says does not count
   }
   found->second.last_heard = now;
-  if (message.kind == MemberSays::Signal) {
+  if (message.kind == MemberSays::Signal && may_leave(found->second, message.signal)) {
+    let_go(id, message.signal, now);
+  } else if (message.kind == MemberSays::Signal) {
     signal(message.signal, now);
   } else if (message.kind != MemberSays::Beat && message.generation == generation_) {
     take(id, found->second, message, now);
@@ -91,6 +93,10 @@ void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
   });
   if (before != members_.end()) {
     lose(before->first, "it joins anew", now);
+    if (is_over()) {
+      tell_end(id);
+      return;
+    }
   }
   if (const std::string reason = why_not(info); !reason.empty()) {
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
@@ -254,9 +260,34 @@ void Coordinator::lose(MemberId id, const std::string& why, Time now) {
   } else {
     if (state_ == State::Gathering) {
       say(fmt::format("{} left before the job began: {}", member.info.host, why));
+    } else if (is_elastic() && !start_anew_ && has_failed()) {
+      // A rank that fails because its peer's host is gone is often heard of before the silence of
+      // that host is long enough.
+      say(fmt::format("{} is lost: {}; starting all ranks anew without it", who(member), why));
+      start_anew_ = true;
     }
     settle(now);
   }
+}
+
+// The ranks are being stopped because one of them failed, and for no other reason.
+bool Coordinator::has_failed() const {
+  return cause_.signal == 0 && cause_.cannot_start.empty() && cause_.broken.empty();
+}
+
+// SIGTERM on one node of an elastic job: a scheduler takes that node away, not the job.
+bool Coordinator::may_leave(const Member& member, int signal) const {
+  return signal == SIGTERM && is_elastic() && !member.info.is_head && state_ == State::Running &&
+         members_.size() > static_cast<size_t>(options_.min_nodes);
+}
+
+void Coordinator::let_go(MemberId id, int signal, Time now) {
+  const std::string why = fmt::format("it was sent {}", signal_name(signal));
+  actions_.send(id, {.kind = HeadSays::End,
+                     .generation = generation_,
+                     .code = 128 + signal,
+                     .text = fmt::format("{}: this node leaves the job: {}", options_.name, why)});
+  lose(id, why, now);
 }
 
 void Coordinator::abandon(const std::string& why, Time now) {

@@ -83,6 +83,9 @@ class Coordinator {
   std::string why_not(const MemberInfo& info) const;
   void take(MemberId id, Member& member, const MemberMessage& message, Time now);
   void take_end(const MemberMessage& message, Time now);
+  bool may_leave(const Member& member, int signal) const;
+  void let_go(MemberId id, int signal, Time now);
+  bool has_failed() const;
   void fail(bool is_membership, Time now);
   void break_off(const std::string& why, int code);
   void stop(bool start_anew, Time now);

@@ -378,6 +378,9 @@ void Leader::obey(const HeadMessage& message) {
       break;
     case HeadSays::End:
       end_ = message;
+      if (ranks_ && !ranks_->is_gone()) {
+        ranks_->stop();  // the job goes on without this node
+      }
       if (options_.head_is_heard) {
         end_->text.clear();
       }

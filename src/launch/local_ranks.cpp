@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto kAgentGrace =
     std::chrono::seconds(2);  // beyond the workers' own, then agents are killed
-constexpr auto kSweepLimit = std::chrono::seconds(10);
+constexpr auto kSweepLimit = std::chrono::seconds(2);  // below what makes a host lost
 
 // An agent and a guardian outlive what is sent to the terminal's whole process group: the leader
 // decides.

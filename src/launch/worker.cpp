@@ -88,10 +88,16 @@ int become_program(const WorkerStart& start) {
 
 pid_t start_worker(const WorkerStart& start) {
   const pid_t guardian = ::getpid();
+  // A SIGTERM that arrives before the child has its own signal handling must wait, not be ignored
+  // as the guardian ignores it. Linux keeps blocked signals, whatever their handling.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &before);
   const pid_t pid = fork_child([&] {
     die_with_parent(guardian);
     return become_program(start);
   });
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ::setpgid(pid,
             pid);  // whoever of the two comes first: the group must exist before it is signalled
   return pid;

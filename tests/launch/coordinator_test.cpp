@@ -449,6 +449,34 @@ TEST_F(JobTest, HostsLostWhileStoppingAreNotWaitedFor) {
   EXPECT_EQ(coordinator_->report().exit_code, 143);
 }
 
+TEST_F(JobTest, ARankThatFailsForALostHostDoesNotEndAnElasticJob) {
+  begin({.min_nodes = 1, .max_nodes = 2});
+  join(0);
+  join(1);
+  end_rank(0, 0, 1);  // its peer is gone, and it knows before the head does
+  idle(0);
+  EXPECT_FALSE(coordinator_->is_over()) << "the other host has not answered";
+  pass(3s, {0});
+  EXPECT_EQ(num_generations_, 2);
+  EXPECT_EQ(place(0).world_size, 2);
+}
+
+TEST_F(JobTest, ANodeOfAnElasticJobCanBeTakenAway) {
+  begin({.min_nodes = 1, .max_nodes = 2});
+  join(0);
+  join(1);
+  hear(1, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  EXPECT_EQ(count(1, HeadSays::End), 1);
+  EXPECT_EQ(sent_[1].back().code, 143);
+  idle(0);
+  EXPECT_EQ(num_generations_, 2);
+  EXPECT_EQ(place(0).world_size, 2);
+  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over()) << "the head's own is the job's";
+  EXPECT_EQ(coordinator_->report().exit_code, 143);
+}
+
 TEST_F(JobTest, WhoJoinsAJobThatEndsHearsOfTheEnd) {
   begin({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   join(0);
