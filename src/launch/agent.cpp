@@ -26,14 +26,6 @@ constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kMaxBacklog = 256 * 1024;  // of a console, before its streams are left waiting
 constexpr size_t kMaxDrain = 1 << 20;  // of a dead worker's stream: its children may still write
 
-void raise_file_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);  // four descriptors per rank while starting
-  }
-}
-
 }  // namespace
 
 Agent::Agent(const NodePlan& plan, int leader_fd, int lock_fd)

@@ -74,6 +74,15 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+rlimit raise_file_limit() {
+  rlimit before{};
+  if (::getrlimit(RLIMIT_NOFILE, &before) == 0) {
+    const rlimit raised{before.rlim_max, before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &raised);
+  }
+  return before;
+}
+
 int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
   ::execvpe(command.front().c_str(), pointers(command).data(), pointers(environment).data());
   return errno;

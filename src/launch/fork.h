@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <vector>
 
@@ -21,6 +22,10 @@ void close_all_except(std::vector<int> keep);
 // Asks the kernel to kill this process (SIGKILL) when its parent dies, and ends it now if `parent`
 // is already gone.
 void die_with_parent(pid_t parent);
+
+// Lets this process open as many files as it may: a head has a connection from every rank, an agent
+// four descriptors per rank while starting. What the limit was before.
+rlimit raise_file_limit();
 
 // Becomes the program (searched in PATH). Returns only if it cannot: the errno that says why.
 int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment);

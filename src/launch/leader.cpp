@@ -45,6 +45,7 @@ void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& n
 Leader::Leader(const LaunchOptions& options, Meeting meeting)
     : options_(options),
       meeting_(std::move(meeting)),
+      file_limit_(raise_file_limit()),
       master_(reserve_port(options.master_port)),
       last_turn_(Clock::now()) {
   if (meeting_.is_head) {
@@ -399,6 +400,9 @@ void Leader::start_ranks(const Assignment& place) {
                         .place = place};
   try {
     std::vector<NodePlan> nodes = plan_nodes(options_, job, own_environment());
+    for (NodePlan& node : nodes) {
+      node.file_limit = file_limit_;
+    }
     if (!options_.output.log_dir.empty()) {
       make_log_folders(options_.output.log_dir, nodes);
     }

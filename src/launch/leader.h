@@ -54,6 +54,7 @@ class Leader {
 
   const LaunchOptions& options_;
   Meeting meeting_;
+  const rlimit file_limit_;  // as this process found it: the ranks get it back
   const ReservedPort master_;
   UniqueFd signals_;
 

@@ -139,8 +139,6 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
   const IsolationMode isolation = choose_isolation(options.isolation);
   const int num_ranks = options.local_nodes * options.procs_per_node;
   const Placement placement = place_on_this_host(options.placement, num_ranks);
-  rlimit file_limit{};
-  ::getrlimit(RLIMIT_NOFILE, &file_limit);
   std::vector<NodePlan> nodes;
   for (int i = 0; i < options.local_nodes; ++i) {
     NodePlan plan{.name = options.name,
@@ -152,8 +150,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                   .output = options.output,
                   .placement = options.placement,
                   .container = options.container,
-                  .command = options.command,
-                  .file_limit = file_limit};
+                  .command = options.command};
     for (int local = 0; local < options.procs_per_node; ++local) {
       const int on_host = i * options.procs_per_node + local;
       const RankPlace place{.rank = job.place.first_rank + on_host,

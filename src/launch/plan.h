@@ -47,7 +47,7 @@ struct NodePlan {
   PlacementOptions placement;
   std::optional<ContainerOptions> container;  // the workers' root is this image
   std::vector<std::string> command;
-  rlimit file_limit{};  // what workers get: the agent may raise its own
+  rlimit file_limit{};  // what workers get, set by the leader: it and the agents raise their own
   std::vector<WorkerPlan> workers;
 };
 

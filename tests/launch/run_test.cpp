@@ -278,5 +278,14 @@ TEST(Run, WorksWithoutStandardDescriptors) {
   EXPECT_EQ(output.status.code, 6);
 }
 
+// A SIGTERM that came before the exec would be lost, and the grace would pass.
+TEST(Run, AStopReachesRanksThatHaveHardlyBegun) {
+  for (int i = 0; i < 20; ++i) {
+    const Output output = run_lockstep({"run", "--nproc-per-node=8", "--stop-grace=1000", "sh",
+                                        "-c", "[ $RANK = 0 ] && exit 3; exec sleep 1000"});
+    ASSERT_EQ(output.status.code, 3) << output.err;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::test
