@@ -1,0 +1,99 @@
+#include "formats/sharded_index.h"
+
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxIndexBytes = 100'000'000;
+constexpr int kMaxDepth = 16;
+
+Json parse_without_repeats(const std::string& file, const std::string& text) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) {
+      throw FormatError("{}: the index is nested deeper than {}", file, kMaxDepth);
+    }
+    if (event == Json::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == Json::parse_event_t::key &&
+               !keys.back().insert(value.get<std::string>()).second) {
+      throw FormatError("{}: the index names {} twice; which of them is meant?", file,
+                        shown(value.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, watch);
+  } catch (const Json::parse_error& error) {
+    throw FormatError("{}: the index is not JSON in UTF-8 at offset {}", file, error.byte);
+  }
+}
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
+}
+
+}  // namespace
+
+ShardedIndex read_sharded_index(const ByteSource& source) {
+  const std::string& file = source.name();
+  if (source.size() > kMaxIndexBytes) {
+    throw FormatError("{}: an index of {} bytes is above the limit of {}", file, source.size(),
+                      kMaxIndexBytes);
+  }
+  const Json json = parse_without_repeats(file, source.read_text(0, source.size()));
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    throw FormatError("{}: the index has no object \"weight_map\"", file);
+  }
+  ShardedIndex index;
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : json["weight_map"].items()) {
+    if (!shard.is_string() || !is_plain_name(shard.get<std::string>())) {
+      throw FormatError(
+          "{}: tensor {}: the index puts it into {}, which is not a file of its folder", file,
+          shown(name), shown(shard.dump()));
+    }
+    index.shard_of.emplace(name, shard);
+    shards.insert(shard.get<std::string>());
+  }
+  index.shards.assign(shards.begin(), shards.end());
+  if (json.contains("metadata") && json["metadata"].is_object()) {
+    const Json& metadata = json["metadata"];
+    if (metadata.contains("total_size") && metadata["total_size"].is_number_unsigned()) {
+      index.total_size = metadata["total_size"].get<uint64_t>();
+    }
+  }
+  return index;
+}
+
+void check_shard(const ShardedIndex& index, const std::string& shard,
+                 const std::vector<TensorInfo>& tensors) {
+  std::set<std::string_view> held;
+  for (const TensorInfo& tensor : tensors) {
+    held.insert(tensor.name);
+    const auto place = index.shard_of.find(tensor.name);
+    if (place != index.shard_of.end() && place->second != shard) {
+      throw FormatError("{}: it holds tensor {}, which the index puts into {}", shard,
+                        shown(tensor.name), place->second);
+    }
+  }
+  for (const auto& [name, place] : index.shard_of) {
+    if (place == shard && !held.contains(name)) {
+      throw FormatError("{}: the index puts tensor {} here, but it is not there", shard,
+                        shown(name));
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include "formats/byte_source.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/atomic_file.h"
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+TEST(FileSource, ReadsAnyPart) {
+  const test::ScratchFolder folder;
+  write(folder.path("a"), "0123456789");
+  const FileSource source(folder.path("a"));
+  EXPECT_EQ(source.size(), 10u);
+  EXPECT_EQ(source.read_text(3, 4), "3456");
+  EXPECT_EQ(source.read_text(10, 0), "");
+  EXPECT_THAT([&] { source.read_text(7, 4); },
+              ThrowsMessage<FormatError>(HasSubstr("4 bytes at offset 7 are not inside its 10")));
+  EXPECT_THROW(source.read_text(UINT64_MAX, 4), FormatError);
+  EXPECT_THROW(source.read_text(4, UINT64_MAX), FormatError);
+}
+
+TEST(FileSource, SaysThatAFileShrankWhileItWasRead) {
+  const test::ScratchFolder folder;
+  write(folder.path("a"), "0123456789");
+  const FileSource source(folder.path("a"));
+  std::filesystem::resize_file(folder.path("a"), 6);
+  EXPECT_THAT([&] { source.read_text(2, 8); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr(folder.path("a")), HasSubstr("at offset 6"),
+                                           HasSubstr("had 10 bytes when it was opened"))));
+}
+
+TEST(FileSource, RefusesWhatIsNoFile) {
+  const test::ScratchFolder folder;
+  EXPECT_THROW(FileSource(folder.path("absent")), IoError);
+  EXPECT_THAT([&] { FileSource source(folder.path("")); },
+              ThrowsMessage<IoError>(HasSubstr("not a regular file")));
+}
+
+TEST(AtomicFile, AppearsWholeOrNotAtAll) {
+  const test::ScratchFolder folder;
+  write(folder.path("a"), "old");
+  {
+    AtomicFile file(folder.path("a"));
+    file.append("new");
+    EXPECT_EQ(test::file_text(folder.path("a")), "old");
+  }
+  EXPECT_EQ(test::file_text(folder.path("a")), "old");
+  {
+    AtomicFile file(folder.path("a"));
+    file.append("new");
+    file.append("er");
+    EXPECT_EQ(file.size(), 5u);
+    file.commit();
+  }
+  EXPECT_EQ(test::file_text(folder.path("a")), "newer");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path("")), {}), 1);
+  EXPECT_THROW(AtomicFile(folder.path("absent/a")), IoError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "formats/fuzz.h"
+
+#include <lockstep/base/error.h>
+
+#include "formats/safetensors.h"
+#include "formats/sharded_index.h"
+#include "formats/support.h"
+
+namespace lockstep::test {
+
+namespace {
+
+// Every tensor of a file that was accepted lies inside it.
+void check_inside(const std::vector<TensorInfo>& tensors, uint64_t size) {
+  for (const TensorInfo& tensor : tensors) {
+    LOCKSTEP_CHECK(tensor.offset_bytes <= size && tensor.size_bytes <= size - tensor.offset_bytes,
+                   "{} at {}, {} bytes", shown(tensor.name), tensor.offset_bytes,
+                   tensor.size_bytes);
+  }
+}
+
+}  // namespace
+
+void fuzz_safetensors(std::string_view bytes) {
+  try {
+    check_inside(read_safetensors(source_of(bytes)).tensors, bytes.size());
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_sharded_index(std::string_view bytes) {
+  try {
+    read_sharded_index(source_of(bytes));
+  } catch (const FormatError&) {
+  }
+}
+
+}  // namespace lockstep::test

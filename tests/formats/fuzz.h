@@ -1,0 +1,14 @@
+#pragma once
+
+// One function per reader, for any bytes at all: it returns, whatever they are. What a reader may
+// throw (FormatError) is caught; anything else, a crash or a hang is a finding. A fuzzer calls
+// these; fuzz_test.cpp does a little of its work.
+
+#include <string_view>
+
+namespace lockstep::test {
+
+void fuzz_safetensors(std::string_view bytes);
+void fuzz_sharded_index(std::string_view bytes);
+
+}  // namespace lockstep::test

@@ -1,0 +1,63 @@
+#include "formats/sharded_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ShardedIndex read(std::string_view text) {
+  return read_sharded_index(test::source_of(text));
+}
+
+TEST(ShardedIndex, SaysWhichFileHoldsWhat) {
+  const ShardedIndex index = read(
+      R"({"metadata":{"total_size":24},"weight_map":{"b":"two.bin","a":"one.bin","c":"one.bin"}})");
+  EXPECT_THAT(index.shards, ElementsAre("one.bin", "two.bin"));
+  EXPECT_EQ(index.shard_of.at("c"), "one.bin");
+  EXPECT_EQ(index.total_size, 24u);
+  EXPECT_FALSE(read(R"({"weight_map":{}})").total_size.has_value());
+}
+
+TEST(ShardedIndex, RefusesHostileOnes) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "not JSON in UTF-8"},
+      {R"({"weight_map":{"a":"one.bin"})", "not JSON in UTF-8 at offset 30"},
+      {"[]", "no object \"weight_map\""},
+      {R"({"metadata":{}})", "no object \"weight_map\""},
+      {R"({"weight_map":[]})", "no object \"weight_map\""},
+      {R"({"weight_map":{"a":"one.bin","a":"two.bin"}})", "names \"a\" twice"},
+      {R"({"weight_map":{"a":"../one.bin"}})", "tensor \"a\""},
+      {R"({"weight_map":{"a":".."}})", "not a file of its folder"},
+      {R"({"weight_map":{"a":"/etc/passwd"}})", "not a file of its folder"},
+      {R"({"weight_map":{"a":""}})", "not a file of its folder"},
+      {R"({"weight_map":{"a":"b\u0000c"}})", "not a file of its folder"},
+      {R"({"weight_map":{"a":7}})", "not a file of its folder"},
+      {R"({"weight_map":)" + std::string(1000, '[') + std::string(1000, ']') + "}",
+       "nested deeper"},
+  };
+  for (const auto& [text, expected] : cases) {
+    EXPECT_THAT(test::refusal([&text = text] { read(text); }), HasSubstr(expected)) << text;
+  }
+}
+
+TEST(ShardedIndex, IsComparedWithEveryShard) {
+  const ShardedIndex index = read(R"({"weight_map":{"a":"one","b":"two"}})");
+  check_shard(index, "one", {{.name = "a"}, {.name = "not in the index"}});
+  EXPECT_THAT(test::refusal([&] { check_shard(index, "one", {}); }),
+              HasSubstr("one: the index puts tensor \"a\" here, but it is not there"));
+  EXPECT_THAT(test::refusal([&] {
+                check_shard(index, "one", {{.name = "a"}, {.name = "b"}});
+              }),
+              HasSubstr("one: it holds tensor \"b\", which the index puts into two"));
+}
+
+}  // namespace
+}  // namespace lockstep

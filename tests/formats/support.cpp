@@ -1,0 +1,65 @@
+#include "formats/support.h"
+
+#include <filesystem>
+#include <stdexcept>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::test {
+
+ScratchFolder::ScratchFolder() {
+  std::string pattern =
+      (std::filesystem::temp_directory_path() / "lockstep-formats-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    throw std::runtime_error("cannot make the folder " + pattern);
+  }
+  folder_ = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+MemorySource source_of(std::string_view bytes) {
+  return MemorySource(std::as_bytes(std::span(bytes)), "x");
+}
+
+std::string file_text(const std::string& path) {
+  return read_file(path, 64u << 20);
+}
+
+std::string golden(const std::string& name) {
+  return file_text(LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name);
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void for_each_cut(std::string_view bytes, const std::function<void(std::string_view)>& check) {
+  for (size_t percent = 0; percent < 100; ++percent) {
+    check(bytes.substr(0, bytes.size() * percent / 100));
+  }
+  for (size_t missing = 1; missing <= 10; ++missing) {
+    check(bytes.substr(0, bytes.size() - missing));
+  }
+}
+
+void for_each_flip(std::string bytes, size_t begin, size_t end,
+                   const std::function<void(std::string_view, size_t byte)>& check) {
+  for (size_t byte = begin; byte < end; ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      bytes[byte] = static_cast<char>(bytes[byte] ^ (1 << bit));
+      check(bytes, byte);
+      bytes[byte] = static_cast<char>(bytes[byte] ^ (1 << bit));
+    }
+  }
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,42 @@
+#pragma once
+
+// Files that exist only in a test.
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "formats/byte_source.h"
+
+namespace lockstep::test {
+
+// A folder that is gone with the test.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(ScratchFolder&&) = delete;
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  std::string folder_;
+};
+
+// Reads `bytes`, which the caller keeps alive, as a file named "x".
+MemorySource source_of(std::string_view bytes);
+
+std::string file_text(const std::string& path);
+std::string golden(const std::string& name);
+
+// The message of the FormatError that `action` throws; "" if it throws none. Others pass through.
+std::string refusal(const std::function<void()>& action);
+
+// Calls `check` with `bytes` cut at every hundredth of its length, and at the last ten bytes.
+void for_each_cut(std::string_view bytes, const std::function<void(std::string_view)>& check);
+
+// Calls `check` with each bit of bytes [begin, end) flipped in turn.
+void for_each_flip(std::string bytes, size_t begin, size_t end,
+                   const std::function<void(std::string_view, size_t byte)>& check);
+
+}  // namespace lockstep::test
