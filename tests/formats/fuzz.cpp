@@ -5,6 +5,7 @@
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
 #include "formats/support.h"
+#include "formats/zip_reader.h"
 
 namespace lockstep::test {
 
@@ -31,6 +32,17 @@ void fuzz_safetensors(std::string_view bytes) {
 void fuzz_sharded_index(std::string_view bytes) {
   try {
     read_sharded_index(source_of(bytes));
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_zip(std::string_view bytes) {
+  try {
+    const MemorySource source = source_of(bytes);
+    const ZipReader reader(source);
+    for (const ZipEntry& entry : reader.entries()) {
+      reader.verify(entry);
+    }
   } catch (const FormatError&) {
   }
 }

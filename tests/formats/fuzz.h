@@ -10,5 +10,6 @@ namespace lockstep::test {
 
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_sharded_index(std::string_view bytes);
+void fuzz_zip(std::string_view bytes);
 
 }  // namespace lockstep::test

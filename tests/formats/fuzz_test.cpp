@@ -56,5 +56,9 @@ TEST(Fuzz, ShardedIndexReaderEndsInAnIndexOrAFormatError) {
        {R"({"metadata":{"total_size":24},"weight_map":{"a":"one.bin","b":"two.bin"}})"}, 5000);
 }
 
+TEST(Fuzz, ZipReaderEndsInRecordsOrAFormatError) {
+  fuzz(fuzz_zip, {golden("state_dict.pth"), golden("no_crc.pth")}, 20000);
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "formats/byte_source.h"
+
+namespace lockstep {
+
+// The CRC-32 of zip, in pieces: crc32(crc32(0, a), b) is that of a and b together.
+uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes);
+
+// Of a part of a source, through a bounded buffer.
+uint32_t crc32_of(const ByteSource& source, uint64_t offset, uint64_t size);
+
+}  // namespace lockstep

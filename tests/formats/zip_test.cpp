@@ -1,0 +1,252 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/crc32.h"
+#include "formats/little_endian.h"
+#include "formats/support.h"
+#include "formats/zip_format.h"
+#include "formats/zip_reader.h"
+#include "formats/zip_writer.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+uint32_t crc_of(std::string_view text) {
+  return crc32(0, std::as_bytes(std::span(text)));
+}
+
+TEST(Crc32, IsThatOfZip) {
+  EXPECT_EQ(crc_of(""), 0u);
+  EXPECT_EQ(crc_of("123456789"), 0xcbf43926u);
+  const std::string text(1000, 'x');
+  const auto bytes = std::as_bytes(std::span(text));
+  for (const size_t cut : {0, 1, 7, 8, 9, 500}) {
+    EXPECT_EQ(crc32(crc32(0, bytes.first(cut)), bytes.subspan(cut)), crc_of(text)) << cut;
+  }
+}
+
+// A zip of two records whose parts can be spoilt one by one.
+struct Parts {
+  std::vector<ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};
+  std::vector<std::string> data{"first", "second record"};
+  std::string before_end;  // after the directory
+
+  std::string zip() {
+    std::string bytes;
+    std::string directory;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      ZipEntry& entry = entries[i];
+      entry.header_offset = bytes.size();
+      entry.size_bytes = data[i].size();
+      entry.crc = crc_of(data[i]);
+      bytes += zip::local_header(entry, 64) + data[i] + zip::descriptor(entry);
+      directory += zip::central_record(entry);
+    }
+    directory_offset = bytes.size();
+    bytes += directory + before_end;
+    end_offset = bytes.size();
+    return bytes + zip::end_records(entries.size(), directory_offset, end_offset);
+  }
+
+  size_t directory_offset = 0;
+  size_t end_offset = 0;
+};
+
+std::string zip_refusal(std::string_view bytes) {
+  return test::refusal([&] {
+    const MemorySource source = test::source_of(bytes);
+    const ZipReader reader(source);
+    for (const ZipEntry& entry : reader.entries()) {
+      reader.verify(entry);
+    }
+  });
+}
+
+template <typename Number>
+std::string with(std::string bytes, size_t offset, Number number) {
+  std::string text;
+  append_number<Number>(text, number);
+  return bytes.replace(offset, text.size(), text);
+}
+
+TEST(Zip, ReadsRecordsWhereTheyLie) {
+  const std::string bytes = Parts().zip();
+  const MemorySource source = test::source_of(bytes);
+  const ZipReader reader(source);
+  ASSERT_EQ(reader.entries().size(), 2u);
+  const ZipEntry* record = reader.find("r/b");
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->data_offset % 64, 0u);
+  EXPECT_EQ(reader.read(*record, 100), "second record");
+  EXPECT_THAT(test::refusal([&] { reader.read(*record, 12); }),
+              HasSubstr("13 bytes, the limit is"));
+  EXPECT_EQ(reader.find("r/c"), nullptr);
+  EXPECT_TRUE(reader.has_checksums());
+}
+
+TEST(Zip, ReadsWhatTorchWrote) {
+  const std::string bytes = test::golden("state_dict.pth");
+  const MemorySource source = test::source_of(bytes);
+  const ZipReader reader(source);
+  ASSERT_NE(reader.find("state_dict/data.pkl"), nullptr);
+  EXPECT_EQ(reader.read(*reader.find("state_dict/version"), 10), "3\n");
+  for (const ZipEntry& entry : reader.entries()) {
+    EXPECT_EQ(entry.data_offset % 64, 0u);
+    reader.verify(entry);
+  }
+}
+
+TEST(Zip, SaysWhetherThereAreChecksums) {
+  const std::string bytes = test::golden("no_crc.pth");
+  const MemorySource source = test::source_of(bytes);
+  const ZipReader reader(source);
+  EXPECT_FALSE(reader.has_checksums());
+  for (const ZipEntry& entry : reader.entries()) {
+    reader.verify(entry);
+  }
+}
+
+TEST(Zip, ReadsZip64Sizes) {
+  Parts parts;
+  std::string bytes = parts.zip();
+  const ZipEntry large{
+      .name = "r/large", .header_offset = 5'000'000'000, .size_bytes = 6'000'000'000};
+  std::string record = zip::central_record(large);
+  EXPECT_EQ(number_at<uint32_t>(record, 24), zip::kIn64);
+  EXPECT_EQ(number_at<uint32_t>(record, 42), zip::kIn64);
+  EXPECT_EQ(zip::descriptor(large).size(), 24u);
+  EXPECT_EQ(zip::descriptor({}).size(), 16u);
+  // A directory in ZIP64 form of records that are small enough for a test.
+  std::string directory;
+  for (const ZipEntry& entry : parts.entries) {
+    record = zip::central_record({.name = entry.name,
+                                  .header_offset = 5'000'000'000,
+                                  .size_bytes = 6'000'000'000,
+                                  .crc = entry.crc});
+    const size_t extra = zip::kCentralBytes + entry.name.size() + 4;
+    record = with<uint64_t>(record, extra, entry.size_bytes);
+    record = with<uint64_t>(record, extra + 8, entry.size_bytes);
+    directory += with<uint64_t>(record, extra + 16, entry.header_offset);
+  }
+  bytes = bytes.substr(0, parts.directory_offset) + directory;
+  bytes += zip::end_records(2, parts.directory_offset, bytes.size());
+  EXPECT_EQ(zip_refusal(bytes), "");
+  const MemorySource source = test::source_of(bytes);
+  const ZipReader reader(source);
+  EXPECT_EQ(reader.read(*reader.find("r/b"), 100), "second record");
+}
+
+std::string renamed(const char* first, const char* second) {
+  Parts parts;
+  parts.entries[0].name = first;
+  parts.entries[1].name = second;
+  return parts.zip();
+}
+
+TEST(Zip, RefusesEveryHostileFileWithItsReason) {
+  Parts parts;
+  const std::string good = parts.zip();
+  ASSERT_EQ(zip_refusal(good), "");
+  const size_t local = parts.entries[1].header_offset;
+  const size_t first = parts.directory_offset;
+  const size_t second = first + zip::kCentralBytes + 3;
+  const size_t end64 = parts.end_offset;
+  const size_t end = good.size() - zip::kEndBytes;
+  std::string flipped = good;
+  flipped[good.find("second")] ^= 1;
+  std::string gap = good;
+  gap.insert(parts.end_offset, "hidden");
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "no end record in 0 bytes"},
+      {good + "x", "no end record in the last 22 bytes"},
+      {with<uint16_t>(good, end + 20, 1), "no end record"},
+      {with<uint16_t>(good, end + 4, 1), "no end record"},
+      {with<uint16_t>(good, end + 10, 3), "no end record"},
+      {with<uint64_t>(good, end64 + 32, 3), "contradict each other"},
+      {with<uint64_t>(with<uint64_t>(good, end64 + 32, 3), end64 + 24, 3), "contradict each other"},
+      {with<uint64_t>(good, end64 + 48, UINT64_MAX), "contradict each other"},
+      {with<uint64_t>(with<uint32_t>(good, end + 16, zip::kIn64), end64 + 48, UINT64_MAX),
+       "does not end at the end records"},
+      {gap, "contradict each other"},
+      {with<uint32_t>(good, first, 7), "no record of the directory at offset"},
+      {with<uint16_t>(good, second + 28, 60000), "ends beyond it"},
+      {with<uint16_t>(good, second + 10, 8), "record \"r/b\" (directory at offset"},
+      {with<uint16_t>(good, second + 8, 1), "encrypted"},
+      {with<uint32_t>(good, second + 20, 7), "compressed"},
+      {with<uint32_t>(good, second + 42, 0), "contradicts the directory"},
+      {with<uint32_t>(good, second + 42, 0x7fffffff), "is not before the directory"},
+      {with<uint32_t>(good, second + 42, zip::kIn64), "is not before the directory"},
+      {with<uint32_t>(good, local, 7), "contradicts the directory"},
+      {with<uint16_t>(good, local + 8, 8), "contradicts the directory"},
+      {with<uint32_t>(good, local + 18, 7), "contradicts the directory"},
+      {with<uint16_t>(good, local + 28, 60000), "leads beyond the directory"},
+      {with<uint32_t>(with<uint32_t>(good, second + 20, 60000), second + 24, 60000),
+       "leads beyond the directory"},
+      {with<uint32_t>(with<uint32_t>(good, first + 20, 80), first + 24, 80), "overlaps \"r/a\""},
+      {with<uint32_t>(good, second + 16, 7), "has the CRC-32"},
+      {flipped, "record \"r/b\" (offset"},
+      {renamed("r/a", "r/a"), "is there twice"},
+      {renamed("r/a", "r/../b"), "leads out of the archive"},
+      {renamed("r/a", ".."), "leads out of the archive"},
+      {renamed("r/a", "/b"), "leads out of the archive"},
+      {renamed("r/a", "r\\b"), "leads out of the archive"},
+      {renamed("", "r/a"), "has a name that is empty"},
+  };
+  int row = 0;
+  for (const auto& [bytes, expected] : cases) {
+    EXPECT_THAT(zip_refusal(bytes), HasSubstr(expected)) << "row " << row;
+    ++row;
+  }
+}
+
+TEST(Zip, RefusesTooManyRecords) {
+  const std::string bytes = Parts().zip();
+  const MemorySource source = test::source_of(bytes);
+  EXPECT_THAT(test::refusal([&] { ZipReader reader(source, {.num_entries = 1}); }),
+              HasSubstr("2 records in a directory"));
+  EXPECT_THAT(test::refusal([&] { ZipReader reader(source, {.directory_bytes = 10}); }),
+              HasSubstr("the limits are 200000 and 10"));
+}
+
+TEST(Zip, RefusesEveryTruncationAndEveryFlippedBitOfTheData) {
+  Parts parts;
+  const std::string good = parts.zip();
+  test::for_each_cut(good, [](std::string_view cut) {
+    EXPECT_NE(zip_refusal(cut), "") << cut.size() << " bytes";
+  });
+  test::for_each_flip(good, 64, 64 + 5, [](std::string_view flipped, size_t byte) {
+    EXPECT_THAT(zip_refusal(flipped), HasSubstr("CRC-32")) << "byte " << byte;
+  });
+  test::for_each_flip(good, 0, good.size(),
+                      [&](std::string_view flipped, size_t) { zip_refusal(flipped); });
+}
+
+TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
+  const test::ScratchFolder folder;
+  for (const uint64_t alignment : {64u, 4096u}) {
+    ZipWriter writer(folder.path("a.zip"), alignment);
+    writer.add("a/data.pkl", "pickle");
+    writer.begin("a/data/0");
+    const std::string half(5000, 'h');
+    writer.append(std::as_bytes(std::span(half)));
+    writer.append(std::as_bytes(std::span(half)));
+    writer.end();
+    writer.add("a/empty", "");
+    writer.finish();
+    const FileSource source(folder.path("a.zip"));
+    const ZipReader reader(source);
+    ASSERT_EQ(reader.entries().size(), 3u);
+    for (const ZipEntry& entry : reader.entries()) {
+      EXPECT_EQ(entry.data_offset % alignment, 0u);
+      reader.verify(entry);
+    }
+    EXPECT_EQ(reader.read(*reader.find("a/data/0"), 1 << 20), half + half);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
