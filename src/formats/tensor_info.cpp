@@ -42,6 +42,16 @@ std::optional<uint64_t> checked_bytes(DType dtype, std::span<const int64_t> shap
   return bits && *bits % 8 == 0 ? std::optional(*bits / 8) : std::nullopt;
 }
 
+std::vector<int64_t> contiguous_strides(std::span<const int64_t> shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i] == 0 ? 1 : shape[i];
+  }
+  return strides;
+}
+
 std::string shown(std::string_view name) {
   std::string text = "\"";
   for (const char c : name.substr(0, kMaxQuoted)) {

@@ -37,6 +37,9 @@ std::optional<uint64_t> checked_elements(std::span<const int64_t> shape);
 // Bytes of a contiguous tensor. Nothing on overflow, or if a packed type ends inside a byte.
 std::optional<uint64_t> checked_bytes(DType dtype, std::span<const int64_t> shape);
 
+// Row-major, in elements.
+std::vector<int64_t> contiguous_strides(std::span<const int64_t> shape);
+
 // Names in a hostile file can hold anything: in quotes, control characters escaped, cut if long.
 std::string shown(std::string_view name);
 

@@ -5,6 +5,8 @@
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
 #include "formats/support.h"
+#include "formats/torch_file.h"
+#include "formats/unpickler.h"
 #include "formats/zip_reader.h"
 
 namespace lockstep::test {
@@ -43,6 +45,23 @@ void fuzz_zip(std::string_view bytes) {
     for (const ZipEntry& entry : reader.entries()) {
       reader.verify(entry);
     }
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_pickle(std::string_view bytes) {
+  try {
+    unpickle(bytes, {.file = "x"});
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_torch(std::string_view bytes) {
+  try {
+    const MemorySource source = source_of(bytes);
+    const TorchFile file = read_torch_zip(source);
+    check_inside(file.tensors, bytes.size());
+    verify_storages(source, file);
   } catch (const FormatError&) {
   }
 }

@@ -11,5 +11,7 @@ namespace lockstep::test {
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_sharded_index(std::string_view bytes);
 void fuzz_zip(std::string_view bytes);
+void fuzz_pickle(std::string_view bytes);
+void fuzz_torch(std::string_view bytes);
 
 }  // namespace lockstep::test

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/support.h"
+#include "formats/zip_reader.h"
 
 namespace lockstep::test {
 namespace {
@@ -54,6 +55,24 @@ TEST(Fuzz, SafetensorsReaderEndsInADescriptionOrAFormatError) {
 TEST(Fuzz, ShardedIndexReaderEndsInAnIndexOrAFormatError) {
   fuzz(fuzz_sharded_index,
        {R"({"metadata":{"total_size":24},"weight_map":{"a":"one.bin","b":"two.bin"}})"}, 5000);
+}
+
+std::string pickle_of(const std::string& name, const std::string& record) {
+  const std::string bytes = golden(name);
+  const MemorySource source = source_of(bytes);
+  const ZipReader reader(source);
+  return reader.read(*reader.find(record), 1u << 20);
+}
+
+TEST(Fuzz, UnpicklerEndsInATreeOrAFormatError) {
+  fuzz(fuzz_pickle,
+       {pickle_of("state_dict.pth", "state_dict/data.pkl"),
+        pickle_of("checkpoint.pth", "checkpoint/data.pkl")},
+       40000);
+}
+
+TEST(Fuzz, TorchReaderEndsInTensorsOrAFormatError) {
+  fuzz(fuzz_torch, {golden("state_dict.pth"), golden("no_crc.pth")}, 10000);
 }
 
 TEST(Fuzz, ZipReaderEndsInRecordsOrAFormatError) {

@@ -5,6 +5,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/crc32.h"
+#include "formats/zip_writer.h"
+
 namespace lockstep::test {
 
 ScratchFolder::ScratchFolder() {
@@ -31,6 +34,22 @@ std::string file_text(const std::string& path) {
 
 std::string golden(const std::string& name) {
   return file_text(LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name);
+}
+
+std::string zip_of(const std::vector<std::pair<std::string, std::string>>& records) {
+  std::string bytes;
+  std::string directory;
+  for (const auto& [name, content] : records) {
+    const ZipEntry entry{.name = name,
+                         .header_offset = bytes.size(),
+                         .size_bytes = content.size(),
+                         .crc = crc32(0, std::as_bytes(std::span(content)))};
+    bytes += zip::local_header(entry, 64) + content + zip::descriptor(entry);
+    directory += zip::central_record(entry);
+  }
+  const size_t directory_offset = bytes.size();
+  bytes += directory;
+  return bytes + zip::end_records(records.size(), directory_offset, bytes.size());
 }
 
 std::string refusal(const std::function<void()>& action) {

@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "formats/byte_source.h"
 
@@ -28,6 +30,9 @@ MemorySource source_of(std::string_view bytes);
 
 std::string file_text(const std::string& path);
 std::string golden(const std::string& name);
+
+// A zip of stored records, name and content, with right CRCs.
+std::string zip_of(const std::vector<std::pair<std::string, std::string>>& records);
 
 // The message of the FormatError that `action` throws; "" if it throws none. Others pass through.
 std::string refusal(const std::function<void()>& action);

@@ -1,0 +1,45 @@
+#pragma once
+
+// What torch.save wrote: a tree of values, and the tensors in it as places in the file. Nothing is
+// executed, no tensor is read.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/byte_source.h"
+#include "formats/pickle_value.h"
+#include "formats/tensor_info.h"
+
+namespace lockstep {
+
+struct TorchStorage {
+  std::string key;
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;
+  std::optional<uint32_t> crc;  // none: the file carries no checksum
+};
+
+struct TorchFile {
+  PickleValue root;  // its tensors are numbers into `tensors`
+  std::vector<TensorInfo>
+      tensors;  // named by the keys on the way to them: "optimizer.state.0.step"
+  std::vector<TorchStorage> storages;
+  bool has_checksums = false;
+};
+
+// A zip (torch >= 1.6). Throws FormatError for what is damaged or hostile, holds anything but plain
+// values and tensors, or was saved on a big-endian machine, and IoError.
+TorchFile read_torch_zip(const ByteSource& source);
+
+// Reads every storage and compares its CRC-32. Throws FormatError with the storage and its offset.
+void verify_storages(const ByteSource& source, const TorchFile& file);
+
+// For the readers of all containers: gives the tensors of `pickle` names and places. Throws
+// FormatError if two have the same name or if they unfold (by strides of 0) into far more than the
+// file holds.
+TorchFile place_tensors(const ByteSource& source, Pickle pickle,
+                        std::vector<TorchStorage> storages);
+
+}  // namespace lockstep

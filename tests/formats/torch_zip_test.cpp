@@ -1,0 +1,256 @@
+#include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/pickler.h"
+#include "formats/support.h"
+#include "formats/torch_file.h"
+#include "formats/torch_writer.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+using Kind = PickleValue::Kind;
+
+TorchFile read(std::string_view bytes) {
+  const MemorySource source = test::source_of(bytes);
+  TorchFile file = read_torch_zip(source);
+  verify_storages(source, file);
+  return file;
+}
+
+const TensorInfo& named(const TorchFile& file, const std::string& name) {
+  for (const TensorInfo& tensor : file.tensors) {
+    if (tensor.name == name) {
+      return tensor;
+    }
+  }
+  throw std::runtime_error("no tensor " + name);
+}
+
+template <typename Number>
+std::vector<Number> numbers(const std::string& bytes, const TensorInfo& tensor) {
+  std::vector<Number> values(tensor.size_bytes / sizeof(Number));
+  std::memcpy(values.data(), bytes.data() + tensor.offset_bytes, tensor.size_bytes);
+  return values;
+}
+
+TEST(TorchZip, ReadsAStateDictOfTorch) {
+  const std::string bytes = test::golden("state_dict.pth");
+  const TorchFile file = read(bytes);
+  EXPECT_EQ(file.tensors.size(), 10u);
+  EXPECT_TRUE(file.has_checksums);
+  const TensorInfo& embedding = named(file, "wte.weight");
+  EXPECT_THAT(embedding.shape, ElementsAre(4, 3));
+  EXPECT_THAT(embedding.strides, IsEmpty());
+  EXPECT_EQ(numbers<float>(bytes, embedding)[11], 11);
+  EXPECT_EQ(named(file, "lm_head.weight").storage, embedding.storage) << "tied";
+  EXPECT_EQ(named(file, "lm_head.weight").offset_bytes, embedding.offset_bytes);
+  EXPECT_EQ(named(file, "ln.bias").dtype, DType::BF16);
+  EXPECT_THAT(numbers<int64_t>(bytes, named(file, "steps")), ElementsAre(7));
+  EXPECT_THAT(named(file, "steps").shape, IsEmpty());
+  EXPECT_EQ(named(file, "mask").dtype, DType::Bool);
+  EXPECT_THAT(named(file, "transposed").shape, ElementsAre(3, 2));
+  EXPECT_THAT(named(file, "transposed").strides, ElementsAre(1, 3));
+  EXPECT_EQ(named(file, "transposed").size_bytes, 12u);
+  EXPECT_THAT(numbers<float>(bytes, named(file, "view")), ElementsAre(4, 5));
+  EXPECT_EQ(named(file, "empty").size_bytes, 0u);
+  EXPECT_THAT(numbers<uint16_t>(bytes, named(file, "ids")), ElementsAre(65535, 1));
+  EXPECT_EQ(named(file, "fp8").dtype, DType::F8E4M3);
+}
+
+TEST(TorchZip, ReadsACheckpointOfATrainer) {
+  const std::string bytes = test::golden("checkpoint.pth");
+  const TorchFile file = read(bytes);
+  EXPECT_THAT(named(file, "model.weight").shape, ElementsAre(2, 3));
+  EXPECT_THAT(numbers<float>(bytes, named(file, "optimizer.state.0.step")), ElementsAre(1));
+  EXPECT_THAT(named(file, "optimizer.state.1.exp_avg_sq").shape, ElementsAre(2));
+  EXPECT_THAT(numbers<float>(bytes, named(file, "parameter")), ElementsAre(1, 1));
+  EXPECT_THAT(numbers<uint8_t>(bytes, named(file, "rng")), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(file.root.find("step")->integer, 3);
+  EXPECT_EQ(file.root.find("seed")->kind, Kind::BigInt);
+  EXPECT_EQ(file.root.find("big")->integer, int64_t{1} << 40);
+  EXPECT_EQ(file.root.find("loss")->real, 0.25);
+  EXPECT_EQ(file.root.find("flags")->items.at(4).integer, 70000);
+  EXPECT_EQ(file.root.find("shape")->kind, Kind::Size);
+  EXPECT_EQ(file.root.find("device")->text, "cuda:1");
+  EXPECT_EQ(file.root.find("dtype")->integer, static_cast<int64_t>(DType::BF16));
+  EXPECT_EQ(file.root.find("tags")->items.at(0).text, "only");
+  EXPECT_EQ(file.root.find("raw")->text, std::string("\x00\xff"
+                                                     "ab",
+                                                     4));
+  EXPECT_EQ(file.root.find("absent"), nullptr);
+}
+
+TEST(TorchZip, SaysThatAFileHasNoChecksums) {
+  const TorchFile file = read(test::golden("no_crc.pth"));
+  EXPECT_FALSE(file.has_checksums);
+  EXPECT_FALSE(file.storages.at(0).crc.has_value());
+}
+
+// A file with one tensor "w", whose parts can be spoilt one by one.
+struct Spoilt {
+  PickledTensor tensor{.dtype = DType::F32, .shape = {2}, .strides = {1}};
+  uint64_t claimed_bytes = 8;
+  std::string record = "12345678";
+  std::string after_pickle;
+  std::vector<std::pair<std::string, std::string>> more{{"r/byteorder", "little"},
+                                                        {"r/version", "3\n"}};
+
+  std::string file() const {
+    PickleValue root{.kind = Kind::Dict,
+                     .items = {PickleValue::of("w"), PickleValue::of_tensor(0)}};
+    const std::string text =
+        pickle(root, std::vector{tensor},
+               std::vector<PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
+    std::vector<std::pair<std::string, std::string>> records{{"r/data.pkl", text + after_pickle},
+                                                             {"r/data/0", record}};
+    records.insert(records.end(), more.begin(), more.end());
+    return test::zip_of(records);
+  }
+};
+
+std::string spoilt_tensor(uint64_t offset, std::vector<int64_t> shape,
+                          std::vector<int64_t> strides) {
+  return Spoilt{
+      .tensor = {.offset = offset, .shape = std::move(shape), .strides = std::move(strides)}}
+      .file();
+}
+
+std::string flipped_at(std::string bytes, std::string_view place) {
+  bytes[bytes.find(place)] ^= 1;
+  return bytes;
+}
+
+std::string deflated(std::string bytes) {
+  for (size_t at = bytes.find("PK\x01\x02"); at != std::string::npos;
+       at = bytes.find("PK\x01\x02", at + 1)) {
+    bytes[at + 10] = 8;
+  }
+  return bytes;
+}
+
+TEST(TorchZip, RefusesEveryHostileFileWithItsReason) {
+  const std::string good = Spoilt{}.file();
+  ASSERT_EQ(read(good).tensors.size(), 1u);
+  const auto more = [](std::vector<std::pair<std::string, std::string>> records) {
+    return Spoilt{.more = std::move(records)}.file();
+  };
+  const std::pair<std::string, const char*> cases[] = {
+      {flipped_at(good, "12345678"), "storage \"0\" (offset"},
+      {flipped_at(good, "12345678"), "tensor \"w\") has the CRC-32"},
+      {flipped_at(good, "storage"), "record \"r/data.pkl\" (offset"},
+      {Spoilt{.claimed_bytes = 400'000}.file(), "has 8 bytes, and the pickle says 400000"},
+      {Spoilt{.record = "1234567"}.file(), "has 7 bytes, and the pickle says 8"},
+      {Spoilt{.record = "123456789"}.file(), "has 9 bytes, and the pickle says 8"},
+      {spoilt_tensor(0, {3}, {1}), "reaches out of its storage of 8 bytes"},
+      {spoilt_tensor(0, {2}, {2}), "reaches out of its storage"},
+      {spoilt_tensor(1, {2}, {1}), "(near \"w\"), F32 [2] at element 1"},
+      {spoilt_tensor(3, {0}, {1}), "reaches out of its storage"},
+      {spoilt_tensor(static_cast<uint64_t>(-4), {1}, {1}), "a tensor at element -4"},
+      {spoilt_tensor(0, {2}, {-1}), "a negative size or stride"},
+      {spoilt_tensor(0, {-2}, {1}), "a negative size or stride"},
+      {spoilt_tensor(0, {2, 1}, {1}), "not one stride per dimension"},
+      {spoilt_tensor(0, std::vector<int64_t>(65, 1), std::vector<int64_t>(65, 1)), "64 dimensions"},
+      {spoilt_tensor(0, {INT64_MAX, 4}, {0, 0}), "reaches out of its storage"},
+      {spoilt_tensor(0, {INT64_MAX}, {INT64_MAX}), "reaches out of its storage"},
+      {spoilt_tensor(0, {1'000'000'000'000'000}, {0}), "64 times the file's"},
+      {deflated(good), "save the file without compression"},
+      {more({{"r/byteorder", "big"}, {"r/version", "3\n"}}), "is not \"little\""},
+      {more({{"r/version", "3\n"}, {"r/data/0", "87654321"}}), "\"r/data/0\" is there twice"},
+      {more({{"r/version", "3\n"}, {"s/data/1", ""}}), "is not under \"r/\""},
+      {more({}), "no record \"r/version\""},
+      {more({{"r/version", "3\n"}, {"r/constants.pkl", ""}}), "a TorchScript archive"},
+      {test::zip_of({}), "an empty zip"},
+      {test::zip_of({{"r/version", "3\n"}}), "no record \"r/data.pkl\""},
+      {test::zip_of({{"r/data.pkl", "\x80\x02}."}, {"r/version", std::string(65, '3')}}),
+       "65 bytes, the limit is 64"},
+      {Spoilt{.after_pickle = "x"}.file(), "1 bytes follow the pickle"},
+  };
+  for (const auto& [bytes, expected] : cases) {
+    EXPECT_THAT(test::refusal([&bytes = bytes] { read(bytes); }), HasSubstr(expected));
+  }
+}
+
+TEST(TorchZip, TakesAnExpandedTensorWhileItIsSmall) {
+  const TorchFile file = read(spoilt_tensor(0, {1'000'000}, {0}));
+  EXPECT_EQ(file.tensors.at(0).size_bytes, 4u);
+  EXPECT_THAT(file.tensors.at(0).strides, ElementsAre(0));
+}
+
+TEST(TorchZip, RefusesTwoTensorsOfOneName) {
+  PickleValue inner{.kind = Kind::Dict, .items = {PickleValue::of("b"), PickleValue::of_tensor(0)}};
+  PickleValue root{
+      .kind = Kind::Dict,
+      .items = {PickleValue::of("a.b"), PickleValue::of_tensor(0), PickleValue::of("a"), inner}};
+  const std::string text = pickle(root, std::vector<PickledTensor>{{.shape = {}, .strides = {}}},
+                                  std::vector<PickledStorage>{{.key = "0", .size_bytes = 4}});
+  const std::string bytes =
+      test::zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}});
+  EXPECT_THAT(test::refusal([&] { read(bytes); }), HasSubstr("two tensors are named \"a.b\""));
+}
+
+TEST(TorchZip, RefusesEveryTruncationAndNeverGivesAWrongWeight) {
+  const std::string bytes = test::golden("state_dict.pth");
+  test::for_each_cut(bytes, [](std::string_view cut) {
+    EXPECT_NE(test::refusal([&] { read(cut); }), "") << cut.size() << " bytes";
+  });
+  const TorchFile whole = read(bytes);
+  test::for_each_flip(bytes, 0, bytes.size(), [&](std::string_view flipped, size_t byte) {
+    const std::string message = test::refusal([&] {
+      const TorchFile file = read(flipped);
+      ASSERT_EQ(file.tensors.size(), whole.tensors.size());
+      for (size_t i = 0; i < whole.tensors.size(); ++i) {
+        const TensorInfo& a = whole.tensors[i];
+        const TensorInfo& b = file.tensors[i];
+        EXPECT_TRUE(a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
+                    bytes.substr(a.offset_bytes, a.size_bytes) ==
+                        flipped.substr(b.offset_bytes, b.size_bytes))
+            << "byte " << byte;
+      }
+    });
+  });
+}
+
+TEST(TorchWriter, ItsFilesAreReadBack) {
+  const test::ScratchFolder folder;
+  StateDict state;
+  state.add("a.weight", DType::F32, {2, 3});
+  state.add("a.bias", DType::U16, {5});
+  state.add("empty", DType::F64, {0});
+  TorchWriter writer(folder.path("a.pth"), state.root, state.tensors, state.storages);
+  for (const PickledStorage& storage : state.storages) {
+    const std::string bytes(storage.size_bytes, storage.key[0]);
+    writer.begin();
+    writer.append(std::as_bytes(std::span(bytes)));
+  }
+  writer.finish();
+  const TorchFile file = read(test::file_text(folder.path("a.pth")));
+  ASSERT_EQ(file.tensors.size(), 3u);
+  EXPECT_EQ(named(file, "a.bias").size_bytes, 10u);
+  EXPECT_EQ(named(file, "a.weight").offset_bytes % 64, 0u);
+  EXPECT_TRUE(file.has_checksums);
+}
+
+TEST(TorchWriter, RefusesStoragesThatAreMissingOrOfAnotherSize) {
+  const test::ScratchFolder folder;
+  StateDict state;
+  state.add("a", DType::U8, {2});
+  EXPECT_THROW(state.add("b", DType::U8, {-1}), UsageError);
+  TorchWriter writer(folder.path("a.pth"), state.root, state.tensors, state.storages);
+  EXPECT_THAT([&] { writer.finish(); },
+              ThrowsMessage<UsageError>(HasSubstr("0 of its 1 storages")));
+  writer.begin();
+  EXPECT_THAT([&] { writer.finish(); },
+              ThrowsMessage<UsageError>(HasSubstr("storage \"0\" has 2 bytes, and 0 were given")));
+}
+
+}  // namespace
+}  // namespace lockstep
