@@ -96,14 +96,14 @@ NodeId PickleRebuild::storage(NodeId id) {
   }
   const std::string& key = text(node.items[2]);
   const int64_t count = integer(node.items[4]);
-  const auto size =
-      checked_multiply(static_cast<uint64_t>(count), is_typed ? bytes_of(*type.global.dtype) : 1);
+  const uint64_t element_bytes = is_typed ? bytes_of(*type.global.dtype) : 1;
+  const auto size = checked_multiply(static_cast<uint64_t>(count), element_bytes);
   if (count < 0 || !size || *size > INT64_MAX) {
     throw FormatError("storage {} of {} elements", shown(key), count);
   }
   const auto [place, is_new] = storage_of_key_.emplace(key, storages.size());
   if (is_new) {
-    storages.push_back({.key = key, .size_bytes = *size});
+    storages.push_back({.key = key, .size_bytes = *size, .element_bytes = element_bytes});
   } else if (storages[place->second].size_bytes != *size) {
     throw FormatError("storage {} of {} bytes, which had {} before", shown(key), *size,
                       storages[place->second].size_bytes);

@@ -54,6 +54,7 @@ struct PickleValue {
 struct PickledStorage {
   std::string key;
   uint64_t size_bytes = 0;
+  uint64_t element_bytes = 1;  // of its class; 1 for an untyped one
 };
 
 // A tensor as a pickle describes it: a view of a storage, inside of it.

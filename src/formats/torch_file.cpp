@@ -1,5 +1,6 @@
 #include "formats/torch_file.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include <lockstep/base/error.h>
@@ -17,6 +18,8 @@ constexpr uint64_t kMaxUnfolding = 64;
 constexpr uint64_t kFreeBytes = 64u << 20;
 constexpr size_t kMaxTensors = 200'000;
 constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kTarName = 257;  // where a tar says "ustar"
+constexpr size_t kTarNameEnd = 262;
 
 // torch leaves any stride to a dimension of one element.
 bool is_contiguous(const PickledTensor& tensor) {
@@ -104,6 +107,24 @@ TorchFile place_tensors(const ByteSource& source, Pickle pickle,
   TorchFile file{.root = std::move(pickle.root), .storages = std::move(storages)};
   Placement(source, pickle.tensors, file).walk(file.root, "");
   return file;
+}
+
+TorchFile read_torch(const ByteSource& source) {
+  const std::string start = source.read_text(0, std::min<uint64_t>(source.size(), kTarNameEnd));
+  if (start.starts_with("PK\x03\x04")) {
+    return read_torch_zip(source);
+  }
+  if (start.starts_with("\x80\x02\x8a\x0a")) {
+    return read_torch_legacy(source);
+  }
+  if (std::string_view(start).substr(std::min(start.size(), kTarName)).starts_with("ustar")) {
+    throw FormatError(
+        "{}: a tar file of torch before 0.1.10; save it again with Python: "
+        "torch.save(torch.load(old, weights_only=False), new), if you trust it",
+        source.name());
+  }
+  throw FormatError("{}: not a file of torch.save: its first bytes are those of no known container",
+                    source.name());
 }
 
 void verify_storages(const ByteSource& source, const TorchFile& file) {

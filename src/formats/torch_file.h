@@ -33,6 +33,14 @@ struct TorchFile {
 // values and tensors, or was saved on a big-endian machine, and IoError.
 TorchFile read_torch_zip(const ByteSource& source);
 
+// The stream of pickles that torch wrote before 1.6, and still does on request; most weights of
+// those years are such files. It has no checksum. Throws as above, also for bytes behind the last
+// storage.
+TorchFile read_torch_legacy(const ByteSource& source);
+
+// Either of them, by the first bytes.
+TorchFile read_torch(const ByteSource& source);
+
 // Reads every storage and compares its CRC-32. Throws FormatError with the storage and its offset.
 void verify_storages(const ByteSource& source, const TorchFile& file);
 

@@ -59,7 +59,7 @@ void fuzz_pickle(std::string_view bytes) {
 void fuzz_torch(std::string_view bytes) {
   try {
     const MemorySource source = source_of(bytes);
-    const TorchFile file = read_torch_zip(source);
+    const TorchFile file = read_torch(source);
     check_inside(file.tensors, bytes.size());
     verify_storages(source, file);
   } catch (const FormatError&) {

@@ -72,7 +72,7 @@ TEST(Fuzz, UnpicklerEndsInATreeOrAFormatError) {
 }
 
 TEST(Fuzz, TorchReaderEndsInTensorsOrAFormatError) {
-  fuzz(fuzz_torch, {golden("state_dict.pth"), golden("no_crc.pth")}, 10000);
+  fuzz(fuzz_torch, {golden("state_dict.pth"), golden("no_crc.pth"), golden("legacy.pth")}, 30000);
 }
 
 TEST(Fuzz, ZipReaderEndsInRecordsOrAFormatError) {

@@ -75,6 +75,7 @@ def torch_zips():
     torch.manual_seed(42)
     torch.save(state_dict(), HERE / "state_dict.pth")
     torch.save(checkpoint(), HERE / "checkpoint.pth")
+    torch.save(state_dict(), HERE / "legacy.pth", _use_new_zipfile_serialization=False)
     torch.serialization.set_crc32_options(False)
     torch.save({"w": torch.arange(3.0)}, HERE / "no_crc.pth")
     torch.serialization.set_crc32_options(True)
