@@ -2,9 +2,11 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/npy.h"
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
 #include "formats/support.h"
+#include "formats/token_file.h"
 #include "formats/torch_file.h"
 #include "formats/unpickler.h"
 #include "formats/zip_reader.h"
@@ -45,6 +47,29 @@ void fuzz_zip(std::string_view bytes) {
     for (const ZipEntry& entry : reader.entries()) {
       reader.verify(entry);
     }
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_npy(std::string_view bytes) {
+  try {
+    check_inside({read_npy(source_of(bytes))}, bytes.size());
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_npz(std::string_view bytes) {
+  try {
+    check_inside(read_npz(source_of(bytes)), bytes.size());
+  } catch (const FormatError&) {
+  }
+}
+
+void fuzz_tokens(std::string_view bytes) {
+  try {
+    const TokenFile file = read_token_file(source_of(bytes));
+    const uint64_t size = file.num_tokens * static_cast<uint64_t>(bits_of(file.dtype)) / 8;
+    check_inside({{.offset_bytes = file.offset_bytes, .size_bytes = size}}, bytes.size());
   } catch (const FormatError&) {
   }
 }

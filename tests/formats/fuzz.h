@@ -11,6 +11,9 @@ namespace lockstep::test {
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_sharded_index(std::string_view bytes);
 void fuzz_zip(std::string_view bytes);
+void fuzz_npy(std::string_view bytes);
+void fuzz_npz(std::string_view bytes);
+void fuzz_tokens(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_torch(std::string_view bytes);
 

@@ -71,6 +71,14 @@ TEST(Fuzz, UnpicklerEndsInATreeOrAFormatError) {
        40000);
 }
 
+TEST(Fuzz, ReadersOfArraysAndTokensEndOrGiveAFormatError) {
+  fuzz(fuzz_npy, {golden("array.npy")}, 20000);
+  fuzz(fuzz_npz, {golden("arrays.npz")}, 10000);
+  std::string tokens("\x88\xd8\x34\x01\x01\0\0\0\x02\0\0\0", 12);
+  tokens.resize(1024 + 4);
+  fuzz(fuzz_tokens, {tokens, "abcd"}, 5000);
+}
+
 TEST(Fuzz, TorchReaderEndsInTensorsOrAFormatError) {
   fuzz(fuzz_torch, {golden("state_dict.pth"), golden("no_crc.pth"), golden("legacy.pth")}, 30000);
 }

@@ -6,6 +6,7 @@
 from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -81,6 +82,17 @@ def torch_zips():
     torch.serialization.set_crc32_options(True)
 
 
+def numpy_arrays():
+    np.save(HERE / "array.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.savez(
+        HERE / "arrays.npz",
+        ids=np.array([7, -1]),
+        fortran=np.asfortranarray(np.arange(6, dtype=np.float16).reshape(2, 3)),
+        scalar=np.array(3.5),
+    )
+
+
 if __name__ == "__main__":
     safetensors()
     torch_zips()
+    numpy_arrays()

@@ -1,0 +1,66 @@
+#include "formats/token_file.h"
+
+#include <lockstep/base/error.h>
+
+#include "formats/little_endian.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint64_t kHeaderBytes = 256 * 4;
+
+struct Kind {
+  uint32_t magic;
+  uint32_t version;
+  DType dtype;
+};
+
+constexpr Kind kKinds[] = {
+    {20240520, 1, DType::U16},  // GPT-2
+    {20240801, 7, DType::U32},  // Llama 3
+};
+
+TokenFile read_llmc(const ByteSource& source, const Kind& kind) {
+  if (source.size() < kHeaderBytes) {
+    throw FormatError(
+        "{}: {} bytes cannot hold the header of llm.c's tokens, which has {}; it is "
+        "truncated",
+        source.name(), source.size(), kHeaderBytes);
+  }
+  const std::string header = source.read_text(0, kHeaderBytes);
+  const auto version = number_at<uint32_t>(header, 4);
+  if (version != kind.version) {
+    throw FormatError("{}: version {} (offset 4) of llm.c's tokens is not known; {} is",
+                      source.name(), version, kind.version);
+  }
+  const auto num_tokens = number_at<uint32_t>(header, 8);
+  const uint64_t end = kHeaderBytes + uint64_t{num_tokens} * (bits_of(kind.dtype) / 8);
+  if (end != source.size()) {
+    throw FormatError("{}: {} tokens (offset 8) end at offset {} and the file at {}", source.name(),
+                      num_tokens, end, source.size());
+  }
+  return {.dtype = kind.dtype, .offset_bytes = kHeaderBytes, .num_tokens = num_tokens};
+}
+
+}  // namespace
+
+TokenFile read_token_file(const ByteSource& source) {
+  if (source.size() >= 4) {
+    const auto magic = number_at<uint32_t>(source.read_text(0, 4), 0);
+    for (const Kind& kind : kKinds) {
+      if (kind.magic == magic) {
+        return read_llmc(source, kind);
+      }
+    }
+  }
+  if (source.size() == 0 || source.size() % 2 != 0) {
+    throw FormatError(
+        "{}: {} bytes are no file of tokens: neither llm.c's magic nor a whole number "
+        "of uint16",
+        source.name(), source.size());
+  }
+  return {.dtype = DType::U16, .offset_bytes = 0, .num_tokens = source.size() / 2};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "formats/npy.h"
+
+#include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/little_endian.h"
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using namespace std::string_literals;
+
+std::string npy(const std::string& header, size_t data_bytes, char version = 1) {
+  std::string bytes = "\x93NUMPY"s + version + '\0';
+  if (version == 1) {
+    append_number<uint16_t>(bytes, static_cast<uint16_t>(header.size()));
+  } else {
+    append_number<uint32_t>(bytes, static_cast<uint32_t>(header.size()));
+  }
+  return bytes + header + std::string(data_bytes, 'd');
+}
+
+std::string header(const std::string& descr, const std::string& shape) {
+  return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }  \n";
+}
+
+TEST(Npy, ReadsWhatNumpyWrote) {
+  const std::string bytes = test::golden("array.npy");
+  const TensorInfo array = read_npy(test::source_of(bytes));
+  EXPECT_EQ(array.dtype, DType::F32);
+  EXPECT_THAT(array.shape, ElementsAre(2, 3));
+  EXPECT_THAT(array.strides, IsEmpty());
+  float values[6];
+  ASSERT_EQ(array.size_bytes, sizeof values);
+  std::memcpy(values, bytes.data() + array.offset_bytes, sizeof values);
+  EXPECT_THAT(values, ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST(Npy, ReadsAnArchive) {
+  const std::string bytes = test::golden("arrays.npz");
+  const std::vector<TensorInfo> arrays = read_npz(test::source_of(bytes));
+  ASSERT_EQ(arrays.size(), 3u);
+  EXPECT_EQ(arrays[0].name, "ids");
+  EXPECT_EQ(arrays[0].dtype, DType::I64);
+  EXPECT_EQ(arrays[1].name, "fortran");
+  EXPECT_THAT(arrays[1].strides, ElementsAre(1, 2));
+  EXPECT_EQ(arrays[2].name, "scalar");
+  EXPECT_THAT(arrays[2].shape, IsEmpty());
+  verify_npz(test::source_of(bytes));
+  std::string flipped = bytes;
+  flipped[arrays[0].offset_bytes] ^= 1;
+  EXPECT_THAT(test::refusal([&] { verify_npz(test::source_of(flipped)); }),
+              HasSubstr("record \"ids.npy\""));
+  EXPECT_THAT(test::refusal([&] { read_npz(test::source_of(test::golden("state_dict.pth"))); }),
+              HasSubstr("is not an array"));
+}
+
+TEST(Npy, ReadsEveryVersionOfTheHeader) {
+  for (const char version : {1, 2, 3}) {
+    const std::string bytes = npy(header("<f4", "2,"), 8, version);
+    EXPECT_THAT(read_npy(test::source_of(bytes)).shape, ElementsAre(2));
+  }
+}
+
+TEST(Npy, RefusesEveryHostileFileWithItsReason) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "does not begin as .npy does"},
+      {"\x93NUMPX\x01\0\0\0\0\0"s, "does not begin"},
+      {npy(header("<f4", "2,"), 8, 4), "version 4.0"},
+      {npy("{", 5).replace(8, 2, "\xff\xff"), "header of 65535 bytes"},
+      {npy("{", 5, 2).replace(8, 4, "\xff\xff\xff\xff"), "header of 4294967295 bytes"},
+      {npy("[] ", 4), "a header that is not"},
+      {npy("{'descr': '<f4', 'shape': (2,), }", 8), "a header that is not"},
+      {npy("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8),
+       "a header that is not"},
+      {npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8),
+       "a header that is not"},
+      {npy(header("<f4", "2,") + "import os", 8), "a header that is not"},
+      {npy("{'descr': '<f4", 8), "a header that is not"},
+      {npy(header("<f4", "2.5,"), 8), "a header that is not"},
+      {npy(header("<f4", "99999999999999999999,"), 8), "a header that is not"},
+      {npy(header("|O", "2,"), 16), "is of type \"|O\""},
+      {npy(header(">f4", "2,"), 8), "is of type \">f4\""},
+      {npy(header("<U8", "2,"), 64), "is of type \"<U8\""},
+      {npy(header("<f4", "-2,"), 8), "F32 [-2] and has 8 bytes"},
+      {npy(header("<f4", "4611686018427387904, 4"), 8), "and has 8 bytes"},
+      {npy(header("<f4", "2,"), 7), "F32 [2] and has 7 bytes"},
+      {npy(header("<f4", "2,"), 9), "F32 [2] and has 9 bytes"},
+  };
+  for (const auto& [bytes, expected] : cases) {
+    EXPECT_THAT(test::refusal([&bytes = bytes] { read_npy(test::source_of(bytes)); }),
+                HasSubstr(expected));
+  }
+}
+
+TEST(Npy, RefusesEveryTruncation) {
+  test::for_each_cut(test::golden("array.npy"), [](std::string_view cut) {
+    EXPECT_NE(test::refusal([&] { read_npy(test::source_of(cut)); }), "") << cut.size();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

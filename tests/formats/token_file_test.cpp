@@ -1,0 +1,51 @@
+#include "formats/token_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/little_endian.h"
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+std::string llmc(uint32_t magic, uint32_t version, uint32_t num_tokens, size_t data_bytes) {
+  std::string bytes;
+  for (const uint32_t number : {magic, version, num_tokens}) {
+    append_number<uint32_t>(bytes, number);
+  }
+  bytes.resize(1024);
+  return bytes + std::string(data_bytes, 't');
+}
+
+TEST(TokenFile, ReadsBothKinds) {
+  const TokenFile gpt2 = read_token_file(test::source_of(llmc(20240520, 1, 3, 6)));
+  EXPECT_EQ(gpt2.dtype, DType::U16);
+  EXPECT_EQ(gpt2.offset_bytes, 1024u);
+  EXPECT_EQ(gpt2.num_tokens, 3u);
+  EXPECT_EQ(read_token_file(test::source_of(llmc(20240801, 7, 3, 12))).dtype, DType::U32);
+  const TokenFile plain = read_token_file(test::source_of("ab"));
+  EXPECT_EQ(plain.offset_bytes, 0u);
+  EXPECT_EQ(plain.num_tokens, 1u);
+}
+
+TEST(TokenFile, RefusesWhatContradictsItself) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "0 bytes are no file of tokens"},
+      {"abc", "3 bytes are no file of tokens"},
+      {llmc(20240520, 2, 3, 6), "version 2 (offset 4)"},
+      {llmc(20240520, 1, 3, 5), "3 tokens (offset 8) end at offset 1030 and the file at 1029"},
+      {llmc(20240520, 1, 3, 8), "and the file at 1032"},
+      {llmc(20240520, 1, UINT32_MAX, 6), "4294967295 tokens"},
+      {llmc(20240520, 1, 3, 6).substr(0, 1000), "1000 bytes cannot hold the header"},
+  };
+  for (const auto& [bytes, expected] : cases) {
+    EXPECT_THAT(test::refusal([&bytes = bytes] { read_token_file(test::source_of(bytes)); }),
+                HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
