@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/host_list.h"
 #include "base/network.h"
 #include "base/store_protocol.h"
 
@@ -57,20 +58,6 @@ Endpoint need_master(const Env& env, const char* source) {
         source);
   }
   return *endpoint;
-}
-
-// "node[3-5,9]" -> "node3"; "a,b" -> "a".
-std::string first_host(const std::string& list) {
-  const size_t bracket = list.find('[');
-  const size_t comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) {
-    return list.substr(0, comma);
-  }
-  const size_t end = list.find_first_of(",-]", bracket);
-  if (end == std::string::npos) {
-    throw UsageError("init: SLURM_STEP_NODELIST={} is not a list of hosts", list);
-  }
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
 LaunchEnv from_lockstep(const Env& env) {
@@ -133,7 +120,8 @@ LaunchEnv from_srun(const Env& env) {
     } else if (one_node) {
       launch.store = {"127.0.0.1", port_for(launch.job_id)};
     } else if (hosts) {
-      launch.store = {first_host(*hosts), port_for(launch.job_id)};
+      launch.store = {expand_host_list(*hosts, "init: SLURM_STEP_NODELIST").front(),
+                      port_for(launch.job_id)};
     } else {
       launch.store = need_master(env, "srun");
     }

@@ -25,6 +25,9 @@ struct EmitOptions {
 
 inline constexpr int kMaxEmittedNodes = 10000;
 
+// What both ask of the options; `kind` names the format in the UsageError.
+void check_emit_options(const EmitOptions& options, const std::string& kind);
+
 // A script for sbatch. It makes the job's secret when it runs, so that it may be kept and shared.
 // Throws UsageError for an option that the script cannot express.
 std::string emit_slurm(const EmitOptions& options);

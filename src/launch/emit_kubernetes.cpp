@@ -67,13 +67,7 @@ void check_options(const EmitOptions& options) {
         "small letters, digits and '-', a letter first",
         name, kMaxName);
   }
-  if (options.num_nodes < 1 || options.num_nodes > kMaxEmittedNodes) {
-    throw UsageError("--emit kubernetes: {} nodes are not in [1, {}]", options.num_nodes,
-                     kMaxEmittedNodes);
-  }
-  if (options.command.empty()) {
-    throw UsageError("--emit kubernetes: no program to start; name it after the flags");
-  }
+  check_emit_options(options, "kubernetes");
   if (options.image.empty()) {
     throw UsageError(
         "--emit kubernetes needs --image: registry/name:tag of a container image with "

@@ -53,13 +53,7 @@ void check_options(const EmitOptions& options) {
         "'.'",
         name, kMaxName);
   }
-  if (options.num_nodes < 1 || options.num_nodes > kMaxEmittedNodes) {
-    throw UsageError("--emit slurm: {} nodes are not in [1, {}]", options.num_nodes,
-                     kMaxEmittedNodes);
-  }
-  if (options.command.empty()) {
-    throw UsageError("--emit slurm: no program to start; name it after the flags");
-  }
+  check_emit_options(options, "slurm");
 }
 
 std::string time_text(std::chrono::seconds limit) {

@@ -8,6 +8,11 @@
 
 namespace lockstep {
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberInfo, host, address, pid, node_rank, num_nodes,
+                                   procs_per_node, master_port, what)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, restart_count, first_node, num_nodes, first_rank,
+                                   world_size, store, master_addr, master_port)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -32,53 +37,12 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json info_json(const MemberInfo& info) {
-  return {{"host", info.host},
-          {"address", info.address},
-          {"pid", info.pid},
-          {"node_rank", info.node_rank},
-          {"num_nodes", info.num_nodes},
-          {"procs_per_node", info.procs_per_node},
-          {"master_port", info.master_port},
-          {"what", info.what}};
-}
-
-MemberInfo info_of(const Json& json) {
-  return {.host = json.at("host"),
-          .address = json.at("address"),
-          .pid = json.at("pid"),
-          .node_rank = json.at("node_rank"),
-          .num_nodes = json.at("num_nodes"),
-          .procs_per_node = json.at("procs_per_node"),
-          .master_port = json.at("master_port"),
-          .what = json.at("what")};
-}
-
-Json assignment_json(const Assignment& place) {
-  return {{"restart_count", place.restart_count}, {"first_node", place.first_node},
-          {"num_nodes", place.num_nodes},         {"first_rank", place.first_rank},
-          {"world_size", place.world_size},       {"store", place.store},
-          {"master_addr", place.master_addr},     {"master_port", place.master_port}};
-}
-
-Assignment assignment_of(const Json& json, int64_t generation) {
-  return {.generation = generation,
-          .restart_count = json.at("restart_count"),
-          .first_node = json.at("first_node"),
-          .num_nodes = json.at("num_nodes"),
-          .first_rank = json.at("first_rank"),
-          .world_size = json.at("world_size"),
-          .store = json.at("store"),
-          .master_addr = json.at("master_addr"),
-          .master_port = json.at("master_port")};
-}
-
 }  // namespace
 
 std::string MemberMessage::to_json() const {
   Json json{{"kind", kMemberWords.at(static_cast<size_t>(kind))}, {"generation", generation}};
   if (kind == MemberSays::Join) {
-    json["info"] = info_json(info);
+    json["info"] = info;
   } else if (kind == MemberSays::Signal) {
     json["signal"] = signal;
   } else if (kind != MemberSays::Beat && kind != MemberSays::Idle) {
@@ -101,7 +65,7 @@ MemberMessage MemberMessage::from_json(const std::string& text) try {
   MemberMessage message{.kind = kind_of<MemberSays>(json, kMemberWords),
                         .generation = json.at("generation")};
   if (message.kind == MemberSays::Join) {
-    message.info = info_of(json.at("info"));
+    message.info = json.at("info");
   } else if (message.kind == MemberSays::Signal) {
     message.signal = json.at("signal");
   } else if (message.kind != MemberSays::Beat && message.kind != MemberSays::Idle) {
@@ -123,7 +87,7 @@ MemberMessage MemberMessage::from_json(const std::string& text) try {
 std::string HeadMessage::to_json() const {
   Json json{{"kind", kHeadWords.at(static_cast<size_t>(kind))}, {"generation", generation}};
   if (kind == HeadSays::Start) {
-    json["assignment"] = assignment_json(assignment);
+    json["assignment"] = assignment;
   } else if (kind == HeadSays::Refused || kind == HeadSays::End) {
     json.update({{"code", code}, {"text", text}});
   }
@@ -135,7 +99,8 @@ HeadMessage HeadMessage::from_json(const std::string& text) try {
   HeadMessage message{.kind = kind_of<HeadSays>(json, kHeadWords),
                       .generation = json.at("generation")};
   if (message.kind == HeadSays::Start) {
-    message.assignment = assignment_of(json.at("assignment"), message.generation);
+    message.assignment = json.at("assignment");
+    message.assignment.generation = message.generation;
   } else if (message.kind == HeadSays::Refused || message.kind == HeadSays::End) {
     message.code = json.at("code");
     message.text = json.at("text");

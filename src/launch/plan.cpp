@@ -115,9 +115,10 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
   if (!options.output.log_dir.empty()) {
     worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
                                     job.place.generation, place.rank);
-    worker.error_file = worker.log_folder + "/error.json";
-  } else if (!options.container) {  // in an image it would be nowhere to be seen
-    worker.error_file = new_error_file();
+  }
+  if (!options.container) {  // in an image it would be nowhere to be seen
+    worker.error_file =
+        worker.log_folder.empty() ? new_error_file() : worker.log_folder + "/error.json";
   }
   place.error_file = worker.error_file;
   if (bound.num_cores > 0) {

@@ -84,10 +84,4 @@ void RemoteNodes::close_inputs() {
   }
 }
 
-void RemoteNodes::kill() noexcept {
-  for (const auto& node : nodes_) {
-    node->kill();
-  }
-}
-
 }  // namespace lockstep

@@ -55,8 +55,7 @@ class RemoteNodes {
   std::vector<RemoteEnd> handle(std::span<const pollfd> polls);  // those that ended now
   Deadline deadline() const;
 
-  void close_inputs();   // lockstep there reads end of file and ends its node
-  void kill() noexcept;  // ssh at once; lockstep there reads end of file
+  void close_inputs();  // lockstep there reads end of file and ends its node
 
  private:
   RemoteNodesOptions options_;

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "launch/host_list.h"
+#include "base/host_list.h"
 
 namespace lockstep {
 

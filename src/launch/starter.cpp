@@ -17,6 +17,9 @@
 
 namespace lockstep {
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RemoteJob, arguments, endpoint, job_id, secret, node_rank,
+                                   num_nodes, procs_per_node, folder, environment)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -46,29 +49,11 @@ std::string read_line(int fd) {
 }  // namespace
 
 std::string RemoteJob::to_json() const {
-  return Json{{"arguments", arguments},
-              {"endpoint", endpoint},
-              {"job_id", job_id},
-              {"secret", secret},
-              {"node_rank", node_rank},
-              {"num_nodes", num_nodes},
-              {"procs_per_node", procs_per_node},
-              {"folder", folder},
-              {"environment", environment}}
-      .dump();
+  return Json(*this).dump();
 }
 
 RemoteJob RemoteJob::from_json(const std::string& line) try {
-  const Json json = Json::parse(line);
-  return {.arguments = json.at("arguments"),
-          .endpoint = json.at("endpoint"),
-          .job_id = json.at("job_id"),
-          .secret = json.at("secret"),
-          .node_rank = json.at("node_rank"),
-          .num_nodes = json.at("num_nodes"),
-          .procs_per_node = json.at("procs_per_node"),
-          .folder = json.at("folder"),
-          .environment = json.at("environment")};
+  return Json::parse(line);
 } catch (const Json::exception& error) {
   throw FormatError("the job on standard input cannot be read: {}", error.what());
 }

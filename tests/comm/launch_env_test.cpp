@@ -105,6 +105,7 @@ TEST(LaunchEnv, SrunMeetsAtTheFirstHostOfTheStep) {
   EXPECT_EQ(read(kSrun).store.host, "node3");
   EXPECT_EQ(read(merge({{"SLURM_STEP_NODELIST", "a,b[1-2]"}}, kSrun)).store.host, "a");
   EXPECT_EQ(read(merge({{"SLURM_STEP_NODELIST", "n[07,09]"}}, kSrun)).store.host, "n07");
+  EXPECT_EQ(read(merge({{"SLURM_STEP_NODELIST", "r[1-2]n[1-4]"}}, kSrun)).store.host, "r1n1");
   EXPECT_EQ(read(merge({{"SLURM_STEP_NUM_NODES", "1"}}, kSrun)).store.host, "127.0.0.1");
   expect_usage_error(merge({{"SLURM_STEP_NODELIST", "n[7"}}, kSrun), "SLURM_STEP_NODELIST");
 }

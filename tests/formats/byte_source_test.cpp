@@ -23,9 +23,9 @@ void write(const std::string& path, const std::string& text) {
 }
 
 TEST(FileSource, ReadsAnyPart) {
-  const test::ScratchFolder folder;
-  write(folder.path("a"), "0123456789");
-  const FileSource source(folder.path("a"));
+  const test::TempFolder folder;
+  write(folder.at("a"), "0123456789");
+  const FileSource source(folder.at("a"));
   EXPECT_EQ(source.size(), 10u);
   EXPECT_EQ(source.read_text(3, 4), "3456");
   EXPECT_EQ(source.read_text(10, 0), "");
@@ -36,41 +36,41 @@ TEST(FileSource, ReadsAnyPart) {
 }
 
 TEST(FileSource, SaysThatAFileShrankWhileItWasRead) {
-  const test::ScratchFolder folder;
-  write(folder.path("a"), "0123456789");
-  const FileSource source(folder.path("a"));
-  std::filesystem::resize_file(folder.path("a"), 6);
+  const test::TempFolder folder;
+  write(folder.at("a"), "0123456789");
+  const FileSource source(folder.at("a"));
+  std::filesystem::resize_file(folder.at("a"), 6);
   EXPECT_THAT([&] { source.read_text(2, 8); },
-              ThrowsMessage<IoError>(AllOf(HasSubstr(folder.path("a")), HasSubstr("at offset 6"),
+              ThrowsMessage<IoError>(AllOf(HasSubstr(folder.at("a")), HasSubstr("at offset 6"),
                                            HasSubstr("had 10 bytes when it was opened"))));
 }
 
 TEST(FileSource, RefusesWhatIsNoFile) {
-  const test::ScratchFolder folder;
-  EXPECT_THROW(FileSource(folder.path("absent")), IoError);
-  EXPECT_THAT([&] { FileSource source(folder.path("")); },
+  const test::TempFolder folder;
+  EXPECT_THROW(FileSource(folder.at("absent")), IoError);
+  EXPECT_THAT([&] { FileSource source(folder.at("")); },
               ThrowsMessage<IoError>(HasSubstr("not a regular file")));
 }
 
 TEST(AtomicFile, AppearsWholeOrNotAtAll) {
-  const test::ScratchFolder folder;
-  write(folder.path("a"), "old");
+  const test::TempFolder folder;
+  write(folder.at("a"), "old");
   {
-    AtomicFile file(folder.path("a"));
+    AtomicFile file(folder.at("a"));
     file.append("new");
-    EXPECT_EQ(test::file_text(folder.path("a")), "old");
+    EXPECT_EQ(test::file_text(folder.at("a")), "old");
   }
-  EXPECT_EQ(test::file_text(folder.path("a")), "old");
+  EXPECT_EQ(test::file_text(folder.at("a")), "old");
   {
-    AtomicFile file(folder.path("a"));
+    AtomicFile file(folder.at("a"));
     file.append("new");
     file.append("er");
     EXPECT_EQ(file.size(), 5u);
     file.commit();
   }
-  EXPECT_EQ(test::file_text(folder.path("a")), "newer");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path("")), {}), 1);
-  EXPECT_THROW(AtomicFile(folder.path("absent/a")), IoError);
+  EXPECT_EQ(test::file_text(folder.at("a")), "newer");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.at("")), {}), 1);
+  EXPECT_THROW(AtomicFile(folder.at("absent/a")), IoError);
 }
 
 }  // namespace

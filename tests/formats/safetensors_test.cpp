@@ -206,8 +206,8 @@ class Writer : public testing::Test {
     writer.finish();
   }
 
-  test::ScratchFolder folder_;
-  std::string path_ = folder_.path("out.safetensors");
+  test::TempFolder folder_;
+  std::string path_ = folder_.at("out.safetensors");
 };
 
 TEST_F(Writer, ItsFilesAreReadBackAndAligned) {

@@ -1,28 +1,11 @@
 #include "formats/support.h"
 
-#include <filesystem>
-#include <stdexcept>
-
 #include <lockstep/base/error.h>
 
 #include "formats/crc32.h"
 #include "formats/zip_writer.h"
 
 namespace lockstep::test {
-
-ScratchFolder::ScratchFolder() {
-  std::string pattern =
-      (std::filesystem::temp_directory_path() / "lockstep-formats-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) {
-    throw std::runtime_error("cannot make the folder " + pattern);
-  }
-  folder_ = pattern;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
 
 MemorySource source_of(std::string_view bytes) {
   return MemorySource(std::as_bytes(std::span(bytes)), "x");

@@ -9,21 +9,9 @@
 #include <vector>
 
 #include "formats/byte_source.h"
+#include "support/temp_folder.h"
 
 namespace lockstep::test {
-
-// A folder that is gone with the test.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(ScratchFolder&&) = delete;
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
- private:
-  std::string folder_;
-};
 
 // Reads `bytes`, which the caller keeps alive, as a file named "x".
 MemorySource source_of(std::string_view bytes);

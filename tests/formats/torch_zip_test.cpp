@@ -220,19 +220,19 @@ TEST(TorchZip, RefusesEveryTruncationAndNeverGivesAWrongWeight) {
 }
 
 TEST(TorchWriter, ItsFilesAreReadBack) {
-  const test::ScratchFolder folder;
+  const test::TempFolder folder;
   StateDict state;
   state.add("a.weight", DType::F32, {2, 3});
   state.add("a.bias", DType::U16, {5});
   state.add("empty", DType::F64, {0});
-  TorchWriter writer(folder.path("a.pth"), state.root, state.tensors, state.storages);
+  TorchWriter writer(folder.at("a.pth"), state.root, state.tensors, state.storages);
   for (const PickledStorage& storage : state.storages) {
     const std::string bytes(storage.size_bytes, storage.key[0]);
     writer.begin();
     writer.append(std::as_bytes(std::span(bytes)));
   }
   writer.finish();
-  const TorchFile file = read(test::file_text(folder.path("a.pth")));
+  const TorchFile file = read(test::file_text(folder.at("a.pth")));
   ASSERT_EQ(file.tensors.size(), 3u);
   EXPECT_EQ(named(file, "a.bias").size_bytes, 10u);
   EXPECT_EQ(named(file, "a.weight").offset_bytes % 64, 0u);
@@ -240,11 +240,11 @@ TEST(TorchWriter, ItsFilesAreReadBack) {
 }
 
 TEST(TorchWriter, RefusesStoragesThatAreMissingOrOfAnotherSize) {
-  const test::ScratchFolder folder;
+  const test::TempFolder folder;
   StateDict state;
   state.add("a", DType::U8, {2});
   EXPECT_THROW(state.add("b", DType::U8, {-1}), UsageError);
-  TorchWriter writer(folder.path("a.pth"), state.root, state.tensors, state.storages);
+  TorchWriter writer(folder.at("a.pth"), state.root, state.tensors, state.storages);
   EXPECT_THAT([&] { writer.finish(); },
               ThrowsMessage<UsageError>(HasSubstr("0 of its 1 storages")));
   writer.begin();

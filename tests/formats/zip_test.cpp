@@ -226,9 +226,9 @@ TEST(Zip, RefusesEveryTruncationAndEveryFlippedBitOfTheData) {
 }
 
 TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
-  const test::ScratchFolder folder;
+  const test::TempFolder folder;
   for (const uint64_t alignment : {64u, 4096u}) {
-    ZipWriter writer(folder.path("a.zip"), alignment);
+    ZipWriter writer(folder.at("a.zip"), alignment);
     writer.add("a/data.pkl", "pickle");
     writer.begin("a/data/0");
     const std::string half(5000, 'h');
@@ -237,7 +237,7 @@ TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
     writer.end();
     writer.add("a/empty", "");
     writer.finish();
-    const FileSource source(folder.path("a.zip"));
+    const FileSource source(folder.at("a.zip"));
     const ZipReader reader(source);
     ASSERT_EQ(reader.entries().size(), 3u);
     for (const ZipEntry& entry : reader.entries()) {

@@ -7,10 +7,12 @@
 #include <lockstep/base/error.h>
 
 #include "base/process.h"
+#include "support/refusal.h"
 
 namespace lockstep {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -30,16 +32,6 @@ EmitOptions awkward_options() {
           .procs_per_node = "4",
           .flags = {"--max-restarts", "2"},
           .command = kAwkward};
-}
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "none";
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

@@ -51,26 +51,6 @@ void default_signals() {
 
 }  // namespace
 
-TempFolder::TempFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    throw IoError("cannot make {}: {}", name, errno_text(errno));
-  }
-  path_ = name;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TempFolder::file(const std::string& name, const std::string& text, int mode) const {
-  const std::string path = path_ + "/" + name;
-  const UniqueFd fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
-  write_all(fd.get(), text.data(), text.size());
-  return path;
-}
-
 std::string lockstep_program() {
   // Another build of the program under the same tests: an installed one, or one with a sanitizer.
   return Env().text("LOCKSTEP_TEST_PROGRAM").value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");

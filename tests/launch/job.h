@@ -9,25 +9,12 @@
 #include <vector>
 
 #include "base/process.h"
+#include "support/temp_folder.h"
 
 namespace lockstep::test {
 
 // Long enough for a sanitizer build on a busy machine; only failures take it.
 inline constexpr auto kPatience = std::chrono::seconds(30);
-
-// A folder that goes away with its contents.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name, const std::string& text, int mode = 0644) const;
-
- private:
-  std::string path_;
-};
 
 std::string lockstep_program();
 

@@ -7,9 +7,12 @@
 
 #include <lockstep/base/error.h>
 
+#include "support/refusal.h"
+
 namespace lockstep {
 namespace {
 
+using test::refusal;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -22,16 +25,6 @@ Env env_of(const Variables& variables) {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   });
-}
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "none";
 }
 
 // What a task of `srun -N3 -n3` in an allocation of four nodes sees.

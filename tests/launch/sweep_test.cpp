@@ -22,7 +22,7 @@ TEST(Sweep, FindsAndEndsDescendantsButNotTheSpared) {
   adopt_orphans();
   Process spared({.argv = {"sleep", "1000"}});
   Process parent({.argv = {"sh", "-c", "setsid sh -c 'sleep 1000; true' & sleep 1000; true"}});
-  // sh, its sleep, the session's sh and its sleep
+  // sh and its sleep, the sh under setsid and its sleep
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
   while (living_descendants({spared.pid()}).size() < 4 && !deadline.expired()) {
     ::usleep(1000);

@@ -1,26 +1,19 @@
-#include "launch/host_list.h"
+#include "base/host_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
 
+#include "support/refusal.h"
+
 namespace lockstep {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-template <typename Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "none";
-}
 
 TEST(HostList, IsExpandedInOrder) {
   const auto expand = [](const std::string& list) { return expand_host_list(list, "LIST"); };

@@ -1,4 +1,4 @@
-#include "launch/host_list.h"
+#include "base/host_list.h"
 
 #include <algorithm>
 #include <cctype>
