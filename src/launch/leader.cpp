@@ -76,17 +76,20 @@ void Leader::open_head() {
     meeting_.is_head = false;
     return;
   }
-  head_ = std::make_unique<Head>(CoordinatorOptions{.name = options_.name,
-                                                    .program = options_.command.front(),
-                                                    .min_nodes = options_.min_nodes,
-                                                    .max_nodes = options_.max_nodes,
-                                                    .max_restarts = options_.max_restarts,
-                                                    .store = store_->endpoint().text(),
-                                                    .join_timeout = options_.meeting.join_timeout,
-                                                    .last_call = options_.meeting.last_call,
-                                                    .lost_after = options_.meeting.lost_after,
-                                                    .stop_grace = options_.stop_grace},
-                                 *store_, [this](const HeadMessage& message) { obey(message); });
+  head_ = std::make_unique<Head>(
+      CoordinatorOptions{.name = options_.name,
+                         .program = options_.command.front(),
+                         .min_nodes = options_.min_nodes,
+                         .max_nodes = options_.max_nodes,
+                         .max_restarts = options_.max_restarts,
+                         .usr1_stops = std::count(options_.stop_signals.begin(),
+                                                  options_.stop_signals.end(), SIGUSR1) > 0,
+                         .store = store_->endpoint().text(),
+                         .join_timeout = options_.meeting.join_timeout,
+                         .last_call = options_.meeting.last_call,
+                         .lost_after = options_.meeting.lost_after,
+                         .stop_grace = options_.stop_grace},
+      *store_, [this](const HeadMessage& message) { obey(message); });
 }
 
 MemberInfo Leader::describe() const {

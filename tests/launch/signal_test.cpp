@@ -106,5 +106,14 @@ TEST(Signal, AfterTheGraceWorkersAreKilled) {
   EXPECT_THAT(job.err(), HasSubstr("1 other rank: 1 stopped by lockstep"));
 }
 
+TEST(Signal, Usr1EndsTheJobIfItIsToldTo) {
+  Job job({"--nproc-per-node=2", "--signals-to-handle=SIGUSR1", "sh", "-c",
+           "echo up; exec sleep 1000"});
+  ASSERT_TRUE(job.wait_for_output("up", 2));
+  job.kill(SIGUSR1);
+  EXPECT_EQ(job.wait().shell_code(), 128 + SIGUSR1);
+  EXPECT_TRUE(job.is_gone());
+}
+
 }  // namespace
 }  // namespace lockstep::test
