@@ -2,14 +2,17 @@
 
 // Starts a program on every rank of a job and stays until the last of its processes is gone.
 //
-//   leader    this process: the job's identity, its store, the verdict
+//   leader    this process, one per host: signals, this host's ranks, the head's orders
 //     agent     one per node (emulated or not): output, logs, reports to the leader
 //       guardian  parent of the node's workers; when it ends, for whatever reason, so do they
 //         worker    one per rank: the user's program
 //
-// Every link of the chain is a socket whose other end only the neighbour holds: the end of a
+// One of the leaders has the head (head.h) in its poll loop: the job's store, the door by which the
+// other leaders join, and the coordinator, who decides when ranks start, stop and start anew.
+//
+// Every link of a host's chain is a socket whose other end only the neighbour holds: the end of a
 // process is the end of file at its neighbours, so that `kill -9` of any of them leaves nobody
-// behind.
+// behind. Between hosts it is TCP, where both sides prove themselves and say that they live.
 
 #include <chrono>
 #include <csignal>
