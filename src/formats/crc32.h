@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/atomic_file.h"
-#include "formats/byte_source.h"
+#include "base/atomic_file.h"
+#include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 #include "formats/dtype.h"
 
 namespace lockstep {

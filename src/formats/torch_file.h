@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 #include "formats/pickle_value.h"
 #include "formats/tensor_info.h"
 

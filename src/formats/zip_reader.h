@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 
 namespace lockstep {
 

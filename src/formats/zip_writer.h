@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/atomic_file.h"
+#include "base/atomic_file.h"
 #include "formats/zip_reader.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 #include "support/temp_folder.h"
 
 namespace lockstep::test {

@@ -1,4 +1,4 @@
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,8 +8,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/atomic_file.h"
-#include "formats/support.h"
+#include "base/atomic_file.h"
+#include "base/unique_fd.h"
+#include "support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -58,9 +59,9 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   {
     AtomicFile file(folder.at("a"));
     file.append("new");
-    EXPECT_EQ(test::file_text(folder.at("a")), "old");
+    EXPECT_EQ(read_file(folder.at("a")), "old");
   }
-  EXPECT_EQ(test::file_text(folder.at("a")), "old");
+  EXPECT_EQ(read_file(folder.at("a")), "old");
   {
     AtomicFile file(folder.at("a"));
     file.append("new");
@@ -68,7 +69,7 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
     EXPECT_EQ(file.size(), 5u);
     file.commit();
   }
-  EXPECT_EQ(test::file_text(folder.at("a")), "newer");
+  EXPECT_EQ(read_file(folder.at("a")), "newer");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.at("")), {}), 1);
   EXPECT_THROW(AtomicFile(folder.at("absent/a")), IoError);
 }

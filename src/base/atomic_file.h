@@ -1,7 +1,7 @@
 #pragma once
 
-// A file that appears whole or not at all: written beside its place, synced, renamed. base has the
-// same for a text; this one is for files that do not fit in memory.
+// A file that appears whole or not at all: written beside its place, synced, renamed.
+// write_file_atomically() does the same for a text; this is for files that do not fit in memory.
 
 #include <cstddef>
 #include <cstdint>

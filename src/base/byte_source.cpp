@@ -1,4 +1,4 @@
-#include "formats/byte_source.h"
+#include "base/byte_source.h"
 
 #include <cerrno>
 #include <cstring>

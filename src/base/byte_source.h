@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the readers of this area get bytes from: a file here, an object store elsewhere, memory in
+// Where readers of files get their bytes from: a file here, an object store elsewhere, memory in
 // tests. Read by offset and never mapped: a mapped file that another process cuts kills the reader.
 
 #include <cstddef>
