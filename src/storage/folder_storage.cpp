@@ -1,0 +1,125 @@
+#include "storage/folder_storage.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/atomic_file.h"
+#include "storage/location.h"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileWriter : public ObjectWriter {
+ public:
+  explicit FileWriter(const std::string& path) : file_(path) {}
+
+  void append(std::span<const std::byte> bytes) override { file_.append(bytes); }
+  void commit() override { file_.commit(); }
+
+ private:
+  AtomicFile file_;
+};
+
+// A file that AtomicFile has not committed: "name.PID.part".
+bool is_unfinished(const std::string& name) {
+  constexpr std::string_view kEnd = ".part";
+  if (!name.ends_with(kEnd)) {
+    return false;
+  }
+  const std::string before = name.substr(0, name.size() - kEnd.size());
+  const size_t dot = before.find_last_of('.');
+  return dot != std::string::npos && dot + 1 < before.size() &&
+         before.find_first_not_of("0123456789", dot + 1) == std::string::npos;
+}
+
+}  // namespace
+
+FolderStorage::FolderStorage(std::string location, std::string folder)
+    : location_(std::move(location)), folder_(std::move(folder)) {
+  if (!folder_.ends_with('/')) {
+    folder_ += '/';
+  }
+}
+
+std::string FolderStorage::at(const std::string& path) const {
+  check_relative(path, location_);
+  return folder_ + path;
+}
+
+std::vector<ObjectInfo> FolderStorage::list(const std::string& prefix) const {
+  // Only the folder that the prefix ends in is walked.
+  const size_t slash = prefix.find_last_of('/');
+  const std::string inside = slash == std::string::npos ? "" : prefix.substr(0, slash + 1);
+  if (!inside.empty()) {
+    check_relative(inside.substr(0, slash), location_);
+  }
+  const fs::path start = folder_ + inside;
+  std::vector<ObjectInfo> objects;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(start, error);
+  if (error == std::errc::no_such_file_or_directory && !inside.empty()) {
+    return objects;  // as in a bucket, where there are no folders
+  }
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;  // a file that went away since, or a link to nothing
+    const std::string path = inside + entry->path().lexically_relative(start).generic_string();
+    if (!path.starts_with(prefix) || is_unfinished(path) || !entry->is_regular_file(ignored)) {
+      continue;
+    }
+    const uintmax_t size = entry->file_size(ignored);
+    if (!ignored) {
+      objects.push_back({.path = path, .size_bytes = size});
+    }
+  }
+  if (error) {
+    throw IoError("cannot list {}: {}", start.string(), error.message());
+  }
+  std::sort(objects.begin(), objects.end(),
+            [](const ObjectInfo& a, const ObjectInfo& b) { return a.path < b.path; });
+  return objects;
+}
+
+std::optional<ObjectInfo> FolderStorage::find(const std::string& path) const {
+  struct stat info {};
+  if (::stat(at(path).c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return std::nullopt;
+    }
+    throw IoError("cannot look at {}: {}", at(path), errno_text(errno));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  return ObjectInfo{.path = path, .size_bytes = static_cast<uint64_t>(info.st_size)};
+}
+
+std::unique_ptr<ByteSource> FolderStorage::open(const std::string& path) const {
+  return std::make_unique<FileSource>(at(path));
+}
+
+std::unique_ptr<ObjectWriter> FolderStorage::create(const std::string& path) {
+  const fs::path target = at(path);
+  std::error_code error;
+  fs::create_directories(target.parent_path(), error);
+  if (error) {
+    throw IoError("cannot make the folder {}: {}", target.parent_path().string(), error.message());
+  }
+  return std::make_unique<FileWriter>(target.string());
+}
+
+void FolderStorage::remove(const std::string& path) {
+  if (::unlink(at(path).c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    throw IoError("cannot remove {}: {}", at(path), errno_text(errno));
+  }
+}
+
+}  // namespace lockstep
