@@ -6,11 +6,14 @@
 #include <cstring>
 #include <vector>
 
+#include "formats/crc32_kernels.h"
+
 namespace lockstep {
 
 namespace {
 
-constexpr uint32_t kPolynomial = 0xedb88320;  // of zip, bits reversed
+using namespace crc32_kernels;
+
 constexpr size_t kSlices = 8;
 constexpr size_t kBufferBytes = 1u << 20;
 
@@ -22,7 +25,7 @@ constexpr Tables make_tables() {
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t crc = byte;
     for (int bit = 0; bit < 8; ++bit) {
-      crc = crc >> 1 ^ ((crc & 1) != 0 ? kPolynomial : 0);
+      crc = times_x(crc);
     }
     tables[0][byte] = crc;
   }
@@ -39,22 +42,32 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes) {
+uint32_t crc32_kernels::by_tables(uint32_t state, std::span<const std::byte> bytes) {
   static_assert(std::endian::native == std::endian::little);
-  crc = ~crc;
   for (; bytes.size() >= kSlices; bytes = bytes.subspan(kSlices)) {
     uint64_t word = 0;
     std::memcpy(&word, bytes.data(), sizeof word);
-    word ^= crc;
-    crc = 0;
+    word ^= state;
+    state = 0;
     for (size_t i = 0; i < kSlices; ++i) {
-      crc ^= kTables[kSlices - 1 - i][word >> (8 * i) & 0xff];
+      state ^= kTables[kSlices - 1 - i][word >> (8 * i) & 0xff];
     }
   }
   for (const std::byte byte : bytes) {
-    crc = crc >> 8 ^ kTables[0][(crc ^ static_cast<uint32_t>(byte)) & 0xff];
+    state = state >> 8 ^ kTables[0][(state ^ static_cast<uint32_t>(byte)) & 0xff];
   }
-  return ~crc;
+  return state;
+}
+
+uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes) {
+  static const Kernel kernel = by_folding() != nullptr ? by_folding() : &by_tables;
+  return ~kernel(~crc, bytes);
+}
+
+uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
+  // A power of x repeats after 2^32 - 1, so that 8 * size_b cannot be too large.
+  constexpr uint64_t kPeriod = 0xffffffff;
+  return multiply(power_of_x(size_b % kPeriod * 8), crc_a) ^ crc_b;
 }
 
 uint32_t crc32_of(const ByteSource& source, uint64_t offset, uint64_t size) {

@@ -6,7 +6,6 @@
 #include <lockstep/base/error.h>
 
 #include "formats/little_endian.h"
-#include "formats/zip_reader.h"
 
 namespace lockstep {
 
@@ -173,24 +172,18 @@ TensorInfo read_npy(const ByteSource& source) {
   return read_array(source, "", 0, source.size());
 }
 
-std::vector<TensorInfo> read_npz(const ByteSource& source) {
-  const ZipReader zip(source);
+std::vector<TensorInfo> read_npz(const ZipReader& zip) {
   std::vector<TensorInfo> arrays;
   for (const ZipEntry& entry : zip.entries()) {
     if (!entry.name.ends_with(kSuffix)) {
-      throw FormatError("{}: record {} is not an array (.npy)", source.name(), shown(entry.name));
+      throw FormatError("{}: record {} is not an array (.npy)", zip.source().name(),
+                        shown(entry.name));
     }
-    arrays.push_back(read_array(source, entry.name.substr(0, entry.name.size() - kSuffix.size()),
+    arrays.push_back(read_array(zip.source(),
+                                entry.name.substr(0, entry.name.size() - kSuffix.size()),
                                 entry.data_offset, entry.size_bytes));
   }
   return arrays;
-}
-
-void verify_npz(const ByteSource& source) {
-  const ZipReader zip(source);
-  for (const ZipEntry& entry : zip.entries()) {
-    zip.verify(entry);
-  }
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
+#include "formats/zip_reader.h"
 
 namespace lockstep {
 
@@ -15,9 +16,6 @@ TensorInfo read_npy(const ByteSource& source);
 
 // Every array of the archive, named without ".npy". Not deflated (numpy.savez, not
 // savez_compressed). Throws FormatError.
-std::vector<TensorInfo> read_npz(const ByteSource& source);
-
-// Reads every array and compares its CRC-32. Throws FormatError.
-void verify_npz(const ByteSource& source);
+std::vector<TensorInfo> read_npz(const ZipReader& zip);
 
 }  // namespace lockstep

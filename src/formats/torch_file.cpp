@@ -5,8 +5,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/crc32.h"
-
 namespace lockstep {
 
 namespace {
@@ -125,28 +123,6 @@ TorchFile read_torch(const ByteSource& source) {
   }
   throw FormatError("{}: not a file of torch.save: its first bytes are those of no known container",
                     source.name());
-}
-
-void verify_storages(const ByteSource& source, const TorchFile& file) {
-  for (const TorchStorage& storage : file.storages) {
-    if (!storage.crc) {
-      continue;
-    }
-    const uint32_t crc = crc32_of(source, storage.offset_bytes, storage.size_bytes);
-    if (crc != *storage.crc) {
-      std::string names;
-      for (const TensorInfo& tensor : file.tensors) {
-        if (&file.storages[static_cast<size_t>(tensor.storage)] == &storage && names.size() < 200) {
-          names += (names.empty() ? "" : ", ") + shown(tensor.name);
-        }
-      }
-      throw FormatError(
-          "{}: storage {} (offset {}, {} bytes; tensor {}) has the CRC-32 {:08x}, and "
-          "{:08x} was written: it is damaged; copy the file again",
-          source.name(), shown(storage.key), storage.offset_bytes, storage.size_bytes, names, crc,
-          *storage.crc);
-    }
-  }
 }
 
 }  // namespace lockstep

@@ -41,9 +41,6 @@ TorchFile read_torch_legacy(const ByteSource& source);
 // Either of them, by the first bytes.
 TorchFile read_torch(const ByteSource& source);
 
-// Reads every storage and compares its CRC-32. Throws FormatError with the storage and its offset.
-void verify_storages(const ByteSource& source, const TorchFile& file);
-
 // For the readers of all containers: gives the tensors of `pickle` names and places. Throws
 // FormatError if two have the same name or if they unfold (by strides of 0) into far more than the
 // file holds.

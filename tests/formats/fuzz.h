@@ -16,5 +16,6 @@ void fuzz_npz(std::string_view bytes);
 void fuzz_tokens(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_torch(std::string_view bytes);
+void fuzz_weight_file(std::string_view bytes);
 
 }  // namespace lockstep::test

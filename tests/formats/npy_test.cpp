@@ -46,7 +46,8 @@ TEST(Npy, ReadsWhatNumpyWrote) {
 
 TEST(Npy, ReadsAnArchive) {
   const std::string bytes = test::golden("arrays.npz");
-  const std::vector<TensorInfo> arrays = read_npz(test::source_of(bytes));
+  const MemorySource source = test::source_of(bytes);
+  const std::vector<TensorInfo> arrays = read_npz(ZipReader(source));
   ASSERT_EQ(arrays.size(), 3u);
   EXPECT_EQ(arrays[0].name, "ids");
   EXPECT_EQ(arrays[0].dtype, DType::I64);
@@ -54,13 +55,9 @@ TEST(Npy, ReadsAnArchive) {
   EXPECT_THAT(arrays[1].strides, ElementsAre(1, 2));
   EXPECT_EQ(arrays[2].name, "scalar");
   EXPECT_THAT(arrays[2].shape, IsEmpty());
-  verify_npz(test::source_of(bytes));
-  std::string flipped = bytes;
-  flipped[arrays[0].offset_bytes] ^= 1;
-  EXPECT_THAT(test::refusal([&] { verify_npz(test::source_of(flipped)); }),
-              HasSubstr("record \"ids.npy\""));
-  EXPECT_THAT(test::refusal([&] { read_npz(test::source_of(test::golden("state_dict.pth"))); }),
-              HasSubstr("is not an array"));
+  const std::string torch = test::golden("state_dict.pth");
+  const MemorySource other = test::source_of(torch);
+  EXPECT_THAT(test::refusal([&] { read_npz(ZipReader(other)); }), HasSubstr("is not an array"));
 }
 
 TEST(Npy, ReadsEveryVersionOfTheHeader) {

@@ -9,6 +9,7 @@
 #include "formats/support.h"
 #include "formats/torch_file.h"
 #include "formats/torch_writer.h"
+#include "formats/weight_file.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +23,7 @@ using Kind = PickleValue::Kind;
 TorchFile read(std::string_view bytes) {
   const MemorySource source = test::source_of(bytes);
   TorchFile file = read_torch_zip(source);
-  verify_storages(source, file);
+  verify_checksums(source, read_weight_file(source));
   return file;
 }
 
@@ -144,7 +145,7 @@ TEST(TorchZip, RefusesEveryHostileFileWithItsReason) {
     return Spoilt{.more = std::move(records)}.file();
   };
   const std::pair<std::string, const char*> cases[] = {
-      {flipped_at(good, "12345678"), "storage \"0\" (offset"},
+      {flipped_at(good, "12345678"), "record \"0\" (offset"},
       {flipped_at(good, "12345678"), "tensor \"w\") has the CRC-32"},
       {flipped_at(good, "storage"), "record \"r/data.pkl\" (offset"},
       {Spoilt{.claimed_bytes = 400'000}.file(), "has 8 bytes, and the pickle says 400000"},

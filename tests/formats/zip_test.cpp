@@ -19,16 +19,6 @@ uint32_t crc_of(std::string_view text) {
   return crc32(0, std::as_bytes(std::span(text)));
 }
 
-TEST(Crc32, IsThatOfZip) {
-  EXPECT_EQ(crc_of(""), 0u);
-  EXPECT_EQ(crc_of("123456789"), 0xcbf43926u);
-  const std::string text(1000, 'x');
-  const auto bytes = std::as_bytes(std::span(text));
-  for (const size_t cut : {0, 1, 7, 8, 9, 500}) {
-    EXPECT_EQ(crc32(crc32(0, bytes.first(cut)), bytes.subspan(cut)), crc_of(text)) << cut;
-  }
-}
-
 // A zip of two records whose parts can be spoilt one by one.
 struct Parts {
   std::vector<ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};

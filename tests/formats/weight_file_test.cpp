@@ -1,0 +1,84 @@
+#include "formats/weight_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+WeightFile read(std::string_view bytes) {
+  return read_weight_file(test::source_of(bytes));
+}
+
+TEST(WeightFile, IsRecognisedByItsFirstBytes) {
+  const std::pair<const char*, WeightFormat> cases[] = {
+      {"small.safetensors", WeightFormat::Safetensors},
+      {"state_dict.pth", WeightFormat::TorchZip},
+      {"legacy.pth", WeightFormat::TorchLegacy},
+      {"array.npy", WeightFormat::Npy},
+      {"arrays.npz", WeightFormat::Npz},
+  };
+  for (const auto& [name, format] : cases) {
+    const WeightFile file = read(test::golden(name));
+    EXPECT_EQ(file.format, format) << name;
+    EXPECT_FALSE(file.tensors.empty()) << name;
+  }
+}
+
+TEST(WeightFile, OfNoKnownKindIsRefusedWithWhatIsKnown) {
+  for (const char* text : {"", "abc",
+                           "\x7f"
+                           "ELF and more bytes",
+                           "{\"a\": 1}"}) {
+    EXPECT_THAT(test::refusal([&] { read(text); }),
+                HasSubstr("no known file of weights: safetensors, torch.save (zip, legacy, tar)"));
+  }
+}
+
+TEST(WeightFile, CarriesTheChecksumsThatItsFormatHas) {
+  EXPECT_THAT(read(test::golden("small.safetensors")).checksums, IsEmpty());
+  EXPECT_THAT(read(test::golden("legacy.pth")).checksums, IsEmpty());
+  EXPECT_THAT(read(test::golden("no_crc.pth")).checksums, IsEmpty());
+  for (const char* name : {"state_dict.pth", "arrays.npz"}) {
+    const std::string bytes = test::golden(name);
+    const MemorySource source = test::source_of(bytes);
+    const WeightFile file = read_weight_file(source);
+    ASSERT_GT(file.checksums.size(), 1u) << name;
+    uint64_t end = 0;
+    for (const WeightChecksum& range : file.checksums) {
+      EXPECT_GE(range.offset_bytes, end);
+      end = range.offset_bytes + range.size_bytes;
+      EXPECT_LE(end, bytes.size());
+    }
+    verify_checksums(source, file);
+  }
+}
+
+TEST(WeightFile, ADamagedRecordIsNamedWithItsTensors) {
+  std::string bytes = test::golden("arrays.npz");
+  const WeightFile file = read(bytes);
+  bytes[file.tensors.at(0).offset_bytes] ^= 1;
+  EXPECT_THAT(test::refusal([&] { verify_checksums(test::source_of(bytes), file); }),
+              HasSubstr("tensor \"ids\") has the CRC-32"));
+}
+
+TEST(WeightFile, EveryRecordIsVerifiedAlsoOneWithoutWeights) {
+  std::string bytes = test::golden("state_dict.pth");
+  const WeightFile file = read(bytes);
+  const size_t name = bytes.find("serialization_id");
+  ASSERT_NE(name, std::string::npos);
+  const size_t digits = bytes.find_first_of("0123456789", name + 16);
+  bytes[digits] ^= 1;
+  EXPECT_THAT(test::refusal([&] { verify_checksums(test::source_of(bytes), file); }),
+              HasSubstr("serialization_id\" (offset"));
+}
+
+}  // namespace
+}  // namespace lockstep
