@@ -1,5 +1,7 @@
 #include "formats/pickle_globals.h"
 
+#include <string>
+
 namespace lockstep {
 
 namespace {
@@ -46,6 +48,20 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
     return Global{Callee::DType, dtype};
   }
   return std::nullopt;
+}
+
+std::optional<Global> find_tar_global(std::string_view module, std::string_view name) {
+  constexpr std::string_view kTensor = "Tensor";
+  if (module == "torch" || module == "torch.cuda") {
+    std::string storage(name);
+    if (name.ends_with(kTensor)) {
+      storage.replace(name.size() - kTensor.size(), kTensor.size(), "Storage");
+    }
+    if (const auto dtype = dtype_of_storage_class(storage)) {
+      return Global{Callee::DType, dtype};
+    }
+  }
+  return find_global(module, name);
 }
 
 }  // namespace lockstep

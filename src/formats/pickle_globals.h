@@ -34,4 +34,7 @@ struct Global {
 // Nothing: not in the table, which is an error whatever the name.
 std::optional<Global> find_global(std::string_view module, std::string_view name);
 
+// The same, but classes of storages and tensors, also those of torch.cuda, are types of elements.
+std::optional<Global> find_tar_global(std::string_view module, std::string_view name);
+
 }  // namespace lockstep

@@ -31,6 +31,8 @@ std::optional<uint64_t> end_of(const PickledTensor& tensor) {
   return end ? checked_add(*end, 1) : end;
 }
 
+}  // namespace
+
 void check_tensor(const PickledTensor& tensor, uint64_t storage_bytes) {
   const auto fail = [&](const char* what) {
     throw FormatError("{} at element {} with strides [{}] {}",
@@ -51,8 +53,6 @@ void check_tensor(const PickledTensor& tensor, uint64_t storage_bytes) {
     fail(fmt::format("reaches out of its storage of {} bytes", storage_bytes).c_str());
   }
 }
-
-}  // namespace
 
 int64_t PickleRebuild::integer(NodeId id) const {
   if (!nodes_[id].is(Kind::Int)) {
@@ -91,9 +91,6 @@ NodeId PickleRebuild::storage(NodeId id) {
   if (!is_typed && !(type.role == Role::Global && type.global.callee == Callee::UntypedStorage)) {
     throw FormatError("a storage whose class is none");
   }
-  if (ids_ == PersistentIds::Legacy && !nodes_[node.items[5]].is(Kind::None)) {
-    throw FormatError("a storage that is a view of another; save the file with a newer torch");
-  }
   const std::string& key = text(node.items[2]);
   const int64_t count = integer(node.items[4]);
   const uint64_t element_bytes = is_typed ? bytes_of(*type.global.dtype) : 1;
@@ -101,16 +98,53 @@ NodeId PickleRebuild::storage(NodeId id) {
   if (count < 0 || !size || *size > INT64_MAX) {
     throw FormatError("storage {} of {} elements", shown(key), count);
   }
-  const auto [place, is_new] = storage_of_key_.emplace(key, storages.size());
-  if (is_new) {
-    storages.push_back({.key = key, .size_bytes = *size, .element_bytes = element_bytes});
-  } else if (storages[place->second].size_bytes != *size) {
-    throw FormatError("storage {} of {} bytes, which had {} before", shown(key), *size,
-                      storages[place->second].size_bytes);
-  }
+  const size_t storage = add_storage(key, *size, element_bytes);
+  const bool is_whole = ids_ != PersistentIds::Legacy || nodes_[node.items[5]].is(Kind::None);
+  views_.push_back(is_whole ? View{.storage = storage, .size_bytes = *size}
+                            : view_of(storage, node.items[5]));
   return nodes_.add({.role = Role::Storage,
                      .global = type.global,
-                     .integer = static_cast<int64_t>(place->second)});
+                     .integer = static_cast<int64_t>(views_.size() - 1)});
+}
+
+size_t PickleRebuild::add_storage(const std::string& key, uint64_t size_bytes,
+                                  uint64_t element_bytes) {
+  const auto [place, is_new] = storage_of_key_.emplace(key, storages.size());
+  if (is_new) {
+    storages.push_back({.key = key, .size_bytes = size_bytes, .element_bytes = element_bytes});
+  } else if (storages[place->second].size_bytes != size_bytes) {
+    throw FormatError("storage {} of {} bytes, which had {} before", shown(key), size_bytes,
+                      storages[place->second].size_bytes);
+  }
+  if (view_of_key_.contains(key)) {
+    throw FormatError("storage {}, which was a view of another before", shown(key));
+  }
+  return place->second;
+}
+
+// (key, first element, number of elements): of old files, in which a storage could lie in another.
+PickleRebuild::View PickleRebuild::view_of(size_t storage, NodeId metadata) {
+  const PickleNode& node = nodes_[metadata];
+  if (!node.is(Kind::Tuple) || node.items.size() != 3) {
+    throw FormatError("a view of a storage from something else than key, offset and size");
+  }
+  const std::string& key = text(node.items[0]);
+  const int64_t offset = integer(node.items[1]);
+  const int64_t count = integer(node.items[2]);
+  const uint64_t num_elements = storages[storage].size_bytes / storages[storage].element_bytes;
+  if (offset < 0 || count < 0 || static_cast<uint64_t>(offset) > num_elements ||
+      static_cast<uint64_t>(count) > num_elements - static_cast<uint64_t>(offset)) {
+    throw FormatError("a view of {} elements from {} on, which reaches out of storage {} of {}",
+                      count, offset, shown(storages[storage].key), num_elements);
+  }
+  const uint64_t element_bytes = storages[storage].element_bytes;
+  const View view{.storage = storage,
+                  .offset_bytes = static_cast<uint64_t>(offset) * element_bytes,
+                  .size_bytes = static_cast<uint64_t>(count) * element_bytes};
+  if (storage_of_key_.contains(key) || view_of_key_.emplace(key, view).first->second != view) {
+    throw FormatError("the view {}, which was another storage before", shown(key));
+  }
+  return view;
 }
 
 NodeId PickleRebuild::tensor(Callee version, std::span<const NodeId> arguments) {
@@ -143,12 +177,17 @@ NodeId PickleRebuild::tensor(Callee version, std::span<const NodeId> arguments) 
   if (offset < 0) {
     throw FormatError("a tensor at element {} of its storage", offset);
   }
-  PickledTensor tensor{.storage = static_cast<size_t>(storage_node.integer),
+  const View& view = views_[static_cast<size_t>(storage_node.integer)];
+  PickledTensor tensor{.storage = view.storage,
                        .dtype = *dtype,
                        .offset = static_cast<uint64_t>(offset),
                        .shape = integers(arguments[2]),
                        .strides = integers(arguments[3])};
-  check_tensor(tensor, storages[tensor.storage].size_bytes);
+  check_tensor(tensor, view.size_bytes);
+  if (view.offset_bytes % bytes_of(*dtype) != 0) {
+    throw FormatError("a tensor in a view that begins inside an element");
+  }
+  tensor.offset += view.offset_bytes / bytes_of(*dtype);
   nodes_.charge(2 * tensor.shape.size() * sizeof(int64_t));
   tensors.push_back(std::move(tensor));
   return nodes_.add({.kind = Kind::Tensor, .integer = static_cast<int64_t>(tensors.size() - 1)});

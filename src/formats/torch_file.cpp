@@ -5,6 +5,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/weight_file.h"
+
 namespace lockstep {
 
 namespace {
@@ -16,8 +18,6 @@ constexpr uint64_t kMaxUnfolding = 64;
 constexpr uint64_t kFreeBytes = 64u << 20;
 constexpr size_t kMaxTensors = 200'000;
 constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kTarName = 257;  // where a tar says "ustar"
-constexpr size_t kTarNameEnd = 262;
 
 // torch leaves any stride to a dimension of one element.
 bool is_contiguous(const PickledTensor& tensor) {
@@ -107,19 +107,24 @@ TorchFile place_tensors(const ByteSource& source, Pickle pickle,
   return file;
 }
 
+void check_little_endian(const ByteSource& source, const PickleValue& system) {
+  const PickleValue* little = system.find("little_endian");
+  if (little == nullptr || little->kind != Kind::Bool || little->integer == 0) {
+    throw FormatError("{}: it was saved on a big-endian machine; save it on a little-endian one",
+                      source.name());
+  }
+}
+
 TorchFile read_torch(const ByteSource& source) {
-  const std::string start = source.read_text(0, std::min<uint64_t>(source.size(), kTarNameEnd));
-  if (start.starts_with("PK\x03\x04")) {
+  const std::optional<WeightFormat> format = detect_weight_format(source);
+  if (format == WeightFormat::TorchZip) {
     return read_torch_zip(source);
   }
-  if (start.starts_with("\x80\x02\x8a\x0a")) {
+  if (format == WeightFormat::TorchLegacy) {
     return read_torch_legacy(source);
   }
-  if (std::string_view(start).substr(std::min(start.size(), kTarName)).starts_with("ustar")) {
-    throw FormatError(
-        "{}: a tar file of torch before 0.1.10; save it again with Python: "
-        "torch.save(torch.load(old, weights_only=False), new), if you trust it",
-        source.name());
+  if (format == WeightFormat::TorchTar) {
+    return read_torch_tar(source);
   }
   throw FormatError("{}: not a file of torch.save: its first bytes are those of no known container",
                     source.name());

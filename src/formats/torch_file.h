@@ -38,7 +38,11 @@ TorchFile read_torch_zip(const ByteSource& source);
 // storage.
 TorchFile read_torch_legacy(const ByteSource& source);
 
-// Either of them, by the first bytes.
+// The tar that torch wrote before 0.1.10, as torchvision's oldest weights are. It has no checksum
+// of its data. Throws as above.
+TorchFile read_torch_tar(const ByteSource& source);
+
+// Any of them, by the first bytes.
 TorchFile read_torch(const ByteSource& source);
 
 // For the readers of all containers: gives the tensors of `pickle` names and places. Throws
@@ -46,5 +50,8 @@ TorchFile read_torch(const ByteSource& source);
 // file holds.
 TorchFile place_tensors(const ByteSource& source, Pickle pickle,
                         std::vector<TorchStorage> storages);
+
+// For the readers of old files, which say of what machine they are. Throws FormatError.
+void check_little_endian(const ByteSource& source, const PickleValue& system);
 
 }  // namespace lockstep

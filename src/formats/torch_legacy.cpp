@@ -51,12 +51,7 @@ void check_head(const ByteSource& source, PickleStream& stream) {
     throw FormatError("{}: version {} of torch's old format is not known", source.name(),
                       version.integer);
   }
-  const PickleValue system = stream.next().root;
-  const PickleValue* little = system.find("little_endian");
-  if (little == nullptr || little->kind != Kind::Bool || little->integer == 0) {
-    throw FormatError("{}: it was saved on a big-endian machine; save it on a little-endian one",
-                      source.name());
-  }
+  check_little_endian(source, stream.next().root);
 }
 
 // Count and elements of each storage, in the order of the keys.

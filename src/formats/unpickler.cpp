@@ -155,7 +155,8 @@ class Machine {
       case kGlobal:
         return push_global();
       case kBinPersId:
-        return push(rebuild_.storage(pop()));
+        return push(options_.ids == PersistentIds::Tar ? known_tensor(pop())
+                                                       : rebuild_.storage(pop()));
       case kReduce:
       case kNewObj: {
         const NodeId arguments = pop();
@@ -175,10 +176,24 @@ class Machine {
     }
   }
 
+  NodeId known_tensor(NodeId id) {
+    const PickleNode& node = nodes_[id];
+    const std::string key = node.is(Kind::Int) ? std::to_string(node.integer) : node.text;
+    const bool is_key = node.is(Kind::Int) || node.is(Kind::String);
+    const auto none = std::unordered_map<std::string, size_t>{};
+    const auto& tensors = options_.tensors != nullptr ? *options_.tensors : none;
+    const auto found = is_key ? tensors.find(key) : tensors.end();
+    if (found == tensors.end()) {
+      throw FormatError("a persistent id that is not a tensor of this container");
+    }
+    return nodes_.add({.kind = Kind::Tensor, .integer = static_cast<int64_t>(found->second)});
+  }
+
   bool push_global() {
     const std::string_view module = take_line();
     const std::string_view name = take_line();
-    const auto global = find_global(module, name);
+    const auto global = options_.ids == PersistentIds::Tar ? find_tar_global(module, name)
+                                                           : find_global(module, name);
     if (!global) {
       throw FormatError(
           "the constructor {}, which is not in the table of known ones; nothing is "

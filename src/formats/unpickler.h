@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "formats/pickle_value.h"
 
@@ -22,16 +23,20 @@ struct PickleLimits {
 enum class PersistentIds {
   None,
   Zip,     // ('storage', class, key, location, number of elements)
-  Legacy,  // the same and view_metadata, which must be None
+  Legacy,  // the same and view_metadata: None, or (key, first element, number of elements)
+  Tar,     // a number or decimal text: a tensor of a table that stands elsewhere
 };
 
 struct UnpickleOptions {
   std::string file;     // for messages
   uint64_t offset = 0;  // for messages: of the first byte in the file
   PersistentIds ids = PersistentIds::Zip;
+  const std::unordered_map<std::string, size_t>* tensors = nullptr;  // of Tar: that table
   PickleLimits limits;
 };
 
+// In pickles of a tar a class of storages or tensors stands for its type of elements.
+//
 // The pickle at the front of `bytes`. Tensors lie inside their storages: offset, sizes and strides
 // are checked against the number of elements that the storage is said to have. Throws FormatError
 // with the offset of the opcode and, where it is known, the name of the tensor.

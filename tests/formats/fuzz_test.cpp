@@ -80,7 +80,10 @@ TEST(Fuzz, ReadersOfArraysAndTokensEndOrGiveAFormatError) {
 }
 
 TEST(Fuzz, TorchReaderEndsInTensorsOrAFormatError) {
-  fuzz(fuzz_torch, {golden("state_dict.pth"), golden("no_crc.pth"), golden("legacy.pth")}, 30000);
+  fuzz(fuzz_torch,
+       {golden("state_dict.pth"), golden("no_crc.pth"), golden("legacy.pth"),
+        golden("legacy_view.pth"), golden("tar.pth")},
+       30000);
 }
 
 TEST(Fuzz, ZipReaderEndsInRecordsOrAFormatError) {

@@ -1,7 +1,10 @@
 #include "formats/support.h"
 
+#include <fmt/format.h>
+
 #include <lockstep/base/error.h>
 
+#include "base/round.h"
 #include "formats/crc32.h"
 #include "formats/zip_writer.h"
 
@@ -33,6 +36,30 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& recor
   const size_t directory_offset = bytes.size();
   bytes += directory;
   return bytes + zip::end_records(records.size(), directory_offset, bytes.size());
+}
+
+std::string tar_header(const std::string& name, uint64_t size, char type) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, fmt::format("{:011o}", size));
+  header.replace(148, 8, "        ");
+  header[156] = type;
+  header.replace(257, 8, std::string_view("ustar\00000", 8));
+  uint64_t sum = 0;
+  for (const char c : header) {
+    sum += static_cast<unsigned char>(c);
+  }
+  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+  return header;
+}
+
+std::string tar_of(const std::vector<std::pair<std::string, std::string>>& members) {
+  std::string bytes;
+  for (const auto& [name, content] : members) {
+    bytes += tar_header(name, content.size()) + content;
+    bytes.resize(rounded_up<size_t>(bytes.size(), 512));
+  }
+  return bytes + std::string(1024, '\0');
 }
 
 std::string refusal(const std::function<void()>& action) {

@@ -22,6 +22,10 @@ std::string golden(const std::string& name);
 // A zip of stored records, name and content, with right CRCs.
 std::string zip_of(const std::vector<std::pair<std::string, std::string>>& records);
 
+// A tar of regular files, name and content, with right checksums.
+std::string tar_of(const std::vector<std::pair<std::string, std::string>>& members);
+std::string tar_header(const std::string& name, uint64_t size, char type = '0');
+
 // The message of the FormatError that `action` throws; "" if it throws none. Others pass through.
 std::string refusal(const std::function<void()>& action);
 

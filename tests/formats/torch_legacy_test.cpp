@@ -36,6 +36,16 @@ TEST(TorchLegacy, ReadsWhatTheZipOfTheSameTensorsHolds) {
   }
 }
 
+TEST(TorchLegacy, ReadsAStorageThatLiesInAnother) {
+  const std::string bytes = test::golden("legacy_view.pth");
+  const TorchFile file = read(bytes);
+  ASSERT_EQ(file.tensors.size(), 2u);
+  EXPECT_EQ(file.tensors[1].name, "part");
+  EXPECT_EQ(file.tensors[1].storage, file.tensors[0].storage);
+  EXPECT_EQ(file.tensors[1].offset_bytes, file.tensors[0].offset_bytes + 5 * sizeof(float));
+  EXPECT_EQ(file.tensors[1].size_bytes, 4 * sizeof(float));
+}
+
 // A stream of one tensor of two floats, whose parts can be spoilt one by one.
 struct Stream {
   std::string magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s;
@@ -57,6 +67,10 @@ struct Stream {
   }
 };
 
+std::string view(const std::string& offset_and_size, char key = 'v') {
+  return "K\x02(X\x01\0\0\0"s + key + offset_and_size + "t";
+}
+
 TEST(TorchLegacy, RefusesEveryHostileFileWithItsReason) {
   ASSERT_EQ(read(Stream{}.file()).tensors.size(), 1u);
   const std::pair<std::string, const char*> cases[] = {
@@ -65,7 +79,11 @@ TEST(TorchLegacy, RefusesEveryHostileFileWithItsReason) {
       {Stream{.version = "\x80\x02M\xea\x03."s}.file(), "version 1002"},
       {Stream{.little = "\x89"}.file(), "big-endian"},
       {Stream{.little = "N"}.file(), "big-endian"},
-      {Stream{.id_tail = "K\x02)"}.file(), "a view of another"},
+      {Stream{.id_tail = "K\x02)"}.file(), "something else than key, offset and size"},
+      {Stream{.id_tail = view("K\x01K\x02")}.file(), "a view of 2 elements from 1 on"},
+      {Stream{.id_tail = view("J\xff\xff\xff\xffK\x01")}.file(), "a view of 1 elements from -1 on"},
+      {Stream{.id_tail = view("K\0K\x01"s)}.file(), "reaches out of its storage of 4 bytes"},
+      {Stream{.id_tail = view("K\0K\x02"s, 'k')}.file(), "the view \"k\", which was another"},
       {Stream{.id_tail = "K\x02"}.file(), "a persistent id that is not"},
       {Stream{.id_tail = "K\x01N"}.file(), "reaches out of its storage of 4 bytes"},
       {Stream{.id_tail = "K\x03N"}.file(), "has 2 elements of 4 bytes, and the pickle says 12"},
@@ -78,7 +96,6 @@ TEST(TorchLegacy, RefusesEveryHostileFileWithItsReason) {
       {Stream{.data = "123456789"}.file(), "1 bytes follow the last storage"},
       {"not a file of torch", "not a file of torch.save"},
       {"", "not a file of torch.save"},
-      {std::string(257, '\0') + "ustar", "a tar file of torch before 0.1.10"},
   };
   for (const auto& [bytes, expected] : cases) {
     const std::string message = test::refusal([&bytes = bytes] { read(bytes); });

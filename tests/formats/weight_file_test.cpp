@@ -22,6 +22,7 @@ TEST(WeightFile, IsRecognisedByItsFirstBytes) {
       {"small.safetensors", WeightFormat::Safetensors},
       {"state_dict.pth", WeightFormat::TorchZip},
       {"legacy.pth", WeightFormat::TorchLegacy},
+      {"tar.pth", WeightFormat::TorchTar},
       {"array.npy", WeightFormat::Npy},
       {"arrays.npz", WeightFormat::Npz},
   };

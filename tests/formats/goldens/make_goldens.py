@@ -3,6 +3,11 @@
 
     tests/formats/goldens/make_goldens.py
 """
+import io
+import pickle
+import struct
+import tarfile
+import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
@@ -82,6 +87,101 @@ def torch_zips():
     torch.serialization.set_crc32_options(True)
 
 
+def add_member(tar, name, data):
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    tar.addfile(info, io.BytesIO(data))
+
+
+def tar_of_old_torch():
+    """torch < 0.1.10 wrote a tar; 2.11 still reads it. Here it is put together by hand, the bytes of
+    the storages by torch itself, and read back by torch's own code."""
+    classes = {torch.float32: (torch.FloatStorage, torch.FloatTensor),
+               torch.float16: (torch.HalfStorage, torch.HalfTensor),
+               torch.int64: (torch.LongStorage, torch.LongTensor)}
+    state = {name: tensor for name, tensor in state_dict().items() if tensor.dtype in classes}
+    keys = {}  # data_ptr -> key of the storage
+    with tempfile.TemporaryDirectory() as folder:
+        storages, tensors = Path(folder, "storages"), Path(folder, "tensors")
+        roots = {tensor.untyped_storage().data_ptr(): tensor for tensor in state.values()}
+        with open(storages, "wb", 0) as f:
+            pickle.dump(len(roots), f, protocol=2)
+            for pointer, tensor in roots.items():
+                keys[pointer] = 94000000000000 + len(keys)
+                pickle.dump((keys[pointer], "cpu", classes[tensor.dtype][0]), f, protocol=2)
+                tensor.untyped_storage()._write_file(f, True, True, tensor.element_size())
+            # A storage that is the end of the first one.
+            first = next(iter(keys.values()))
+            pickle.dump([(1, first, 3, 9)], f, protocol=2)
+        ids = {}
+        with open(tensors, "wb", 0) as f:
+            pickle.dump(len(state) + 1, f, protocol=2)
+            for name, tensor in state.items():
+                ids[name] = 95000000000000 + len(ids)
+                storage = keys[tensor.untyped_storage().data_ptr()]
+                pickle.dump((ids[name], storage, classes[tensor.dtype][1]), f, protocol=2)
+                f.write(struct.pack("<ii", tensor.dim(), 0))
+                f.write(struct.pack(f"<{tensor.dim()}q", *tensor.size()))
+                f.write(struct.pack(f"<{tensor.dim()}q", *tensor.stride()))
+                f.write(struct.pack("<q", tensor.storage_offset()))
+            pickle.dump((2, 1, torch.FloatTensor), f, protocol=2)
+            f.write(struct.pack("<iiqqq", 1, 0, 2, 1, 1))
+
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, value):
+                return value[0] if isinstance(value, list) else None
+
+        root = io.BytesIO()
+        named = OrderedDict((name, [ids[name]]) for name in state)
+        named["of_view"] = ["2"]
+        Pickler(root, protocol=2).dump(named)
+        system = {"protocol_version": 1000, "little_endian": True,
+                  "type_sizes": {"short": 2, "int": 4, "long": 4}}
+        with tarfile.open(HERE / "tar.pth", "w:", format=tarfile.PAX_FORMAT) as tar:
+            add_member(tar, "sys_info", pickle.dumps(system, protocol=2))
+            add_member(tar, "pickle", root.getvalue())
+            add_member(tar, "tensors", tensors.read_bytes())
+            add_member(tar, "storages", storages.read_bytes())
+    loaded = torch.load(HERE / "tar.pth", weights_only=False)
+    for name, tensor in state.items():
+        assert torch.equal(loaded[name], tensor), name
+    assert loaded["of_view"].tolist() == [4, 5]
+
+
+def legacy_views():
+    """Old torch could save a storage that lies in another; 2.11 still reads it."""
+
+    base = torch.arange(10, dtype=torch.float32)
+    with open(HERE / "legacy_view.pth", "wb") as f:
+        pickle.dump(torch.serialization.MAGIC_NUMBER, f, protocol=2)
+        pickle.dump(torch.serialization.PROTOCOL_VERSION, f, protocol=2)
+        pickle.dump({"protocol_version": 1001, "little_endian": True, "type_sizes": {}}, f,
+                    protocol=2)
+
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, value):
+                return value if isinstance(value, tuple) and value[:1] == ("storage",) else None
+
+        class Rebuilt:
+            def __init__(self, *arguments):
+                self.arguments = arguments
+
+            def __reduce__(self):
+                return torch._utils._rebuild_tensor_v2, self.arguments
+
+        whole = ("storage", torch.FloatStorage, "100", "cpu", 10, None)
+        part = ("storage", torch.FloatStorage, "100", "cpu", 10, ("101", 4, 5))
+        Pickler(f, protocol=2).dump(OrderedDict(
+            whole=Rebuilt(whole, 0, (10,), (1,), False, OrderedDict()),
+            part=Rebuilt(part, 1, (2, 2), (2, 1), False, OrderedDict()),
+        ))
+        pickle.dump(["100"], f, protocol=2)
+        f.flush()
+        base.untyped_storage()._write_file(f, True, True, 4)
+    loaded = torch.load(HERE / "legacy_view.pth", weights_only=True)
+    assert loaded["part"].tolist() == [[5, 6], [7, 8]]
+
+
 def numpy_arrays():
     np.save(HERE / "array.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
     np.savez(
@@ -95,4 +195,6 @@ def numpy_arrays():
 if __name__ == "__main__":
     safetensors()
     torch_zips()
+    tar_of_old_torch()
+    legacy_views()
     numpy_arrays()
