@@ -1,10 +1,14 @@
 #include "formats/npy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
+#include <fmt/ranges.h>
+
 #include <lockstep/base/error.h>
 
+#include "base/round.h"
 #include "formats/little_endian.h"
 
 namespace lockstep {
@@ -15,6 +19,8 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "\x93NUMPY"sv;
 constexpr uint64_t kHeadBytes = 12;  // magic, version, the longer form of the header's length
+constexpr size_t kShortStart = 10;   // where the header of version 1 begins
+constexpr size_t kAlignment = 64;
 constexpr uint64_t kMaxHeaderBytes = 1u << 20;
 constexpr std::string_view kSuffix = ".npy";
 
@@ -132,7 +138,7 @@ TensorInfo read_array(const ByteSource& source, std::string name, uint64_t offse
   if (version < 1 || version > 3 || head[7] != 0) {
     fail(fmt::format("has the unknown version {}.{} of .npy", version, head[7] + 0));
   }
-  const uint64_t start = version == 1 ? 10 : 12;
+  const uint64_t start = version == 1 ? kShortStart : kHeadBytes;
   const uint64_t length =
       version == 1 ? number_at<uint16_t>(head, 8) : number_at<uint32_t>(head, 8);
   if (length > kMaxHeaderBytes || start + length > size) {
@@ -184,6 +190,36 @@ std::vector<TensorInfo> read_npz(const ZipReader& zip) {
                                 entry.data_offset, entry.size_bytes));
   }
   return arrays;
+}
+
+NpyWriter::NpyWriter(std::string path, DType dtype, std::span<const int64_t> shape)
+    : path_(path), file_(std::move(path)) {
+  const auto bytes = checked_bytes(dtype, shape);
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](const Kind& other) { return other.dtype == dtype; });
+  if (!bytes || kind == std::end(kKinds) || shape.size() > kMaxDims) {
+    throw UsageError("cannot write {}: NumPy cannot hold {}; write a .safetensors file", path_,
+                     to_string(dtype, shape));
+  }
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", kind->descr,
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  // Spaces and a line end up to the alignment that NumPy promises.
+  header.resize(rounded_up<size_t>(kShortStart + header.size() + 1, kAlignment) - kShortStart - 1,
+                ' ');
+  header += '\n';
+  std::string head = std::string(kMagic) + '\x01' + '\0';
+  append_number<uint16_t>(head, static_cast<uint16_t>(header.size()));
+  file_.append(head + header);
+  end_ = file_.size() + *bytes;
+}
+
+void NpyWriter::finish() {
+  if (file_.size() != end_) {
+    throw UsageError("cannot write {}: its array ends at offset {}, and bytes up to {} were given",
+                     path_, end_, file_.size());
+  }
+  file_.commit();
 }
 
 }  // namespace lockstep

@@ -2,8 +2,11 @@
 
 // NumPy's arrays: .npy is one, .npz a zip of them.
 
+#include <span>
+#include <string>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
 #include "formats/zip_reader.h"
@@ -17,5 +20,24 @@ TensorInfo read_npy(const ByteSource& source);
 // Every array of the archive, named without ".npy". Not deflated (numpy.savez, not
 // savez_compressed). Throws FormatError.
 std::vector<TensorInfo> read_npz(const ZipReader& zip);
+
+// Writes a .npy of version 1 that numpy.load reads, in C order.
+class NpyWriter {
+ public:
+  // Throws UsageError for a type that NumPy lacks (BF16, the smaller floats) or an impossible
+  // shape.
+  NpyWriter(std::string path, DType dtype, std::span<const int64_t> shape);
+
+  // Pieces of any size.
+  void append(std::span<const std::byte> bytes) { file_.append(bytes); }
+
+  // The file is there afterwards. Throws UsageError if the bytes are too few or too many.
+  void finish();
+
+ private:
+  std::string path_;
+  uint64_t end_ = 0;
+  AtomicFile file_;
+};
 
 }  // namespace lockstep

@@ -63,4 +63,48 @@ TokenFile read_token_file(const ByteSource& source) {
   return {.dtype = DType::U16, .offset_bytes = 0, .num_tokens = source.size() / 2};
 }
 
+TokenWriter::TokenWriter(std::string path, TokenLayout layout, uint64_t num_tokens)
+    : path_(path), layout_(layout), num_tokens_(num_tokens), file_(std::move(path)) {
+  if (layout == TokenLayout::NanoGpt) {
+    return;
+  }
+  if (num_tokens > INT32_MAX) {
+    throw UsageError(
+        "cannot write {}: {} tokens; a file of llm.c holds fewer than 2^31, so write "
+        "several",
+        path_, num_tokens);
+  }
+  const Kind& kind = kKinds[layout == TokenLayout::LlmcGpt2 ? 0 : 1];
+  std::string header;
+  for (const uint64_t number : {uint64_t{kind.magic}, uint64_t{kind.version}, num_tokens}) {
+    append_number<uint32_t>(header, static_cast<uint32_t>(number));
+  }
+  header.resize(kHeaderBytes);
+  file_.append(header);
+}
+
+void TokenWriter::append(std::span<const uint32_t> ids) {
+  std::string bytes;
+  for (const uint32_t id : ids) {
+    if (layout_ == TokenLayout::LlmcLlama3) {
+      append_number<uint32_t>(bytes, id);
+    } else if (id <= UINT16_MAX) {
+      append_number<uint16_t>(bytes, static_cast<uint16_t>(id));
+    } else {
+      throw UsageError("cannot write {}: token {} has the id {}, and uint16 ends at {}", path_,
+                       num_appended_, id, UINT16_MAX);
+    }
+    ++num_appended_;
+  }
+  file_.append(bytes);
+}
+
+void TokenWriter::finish() {
+  if (num_appended_ != num_tokens_) {
+    throw UsageError("cannot write {}: {} tokens were promised and {} given", path_, num_tokens_,
+                     num_appended_);
+  }
+  file_.commit();
+}
+
 }  // namespace lockstep

@@ -3,7 +3,10 @@
 // Files of token ids, as nanoGPT and llm.c write them.
 
 #include <cstdint>
+#include <span>
+#include <string>
 
+#include "base/atomic_file.h"
 #include "base/byte_source.h"
 #include "formats/dtype.h"
 
@@ -20,5 +23,31 @@ struct TokenFile {
 // no file of nanoGPT begins like one of llm.c. Throws FormatError. A file of neither cannot be told
 // from nanoGPT's: the user of a token checks it against the vocabulary.
 TokenFile read_token_file(const ByteSource& source);
+
+enum class TokenLayout : uint8_t {
+  NanoGpt,     // uint16, no header
+  LlmcGpt2,    // header, uint16
+  LlmcLlama3,  // header, uint32
+};
+
+// Writes such files.
+class TokenWriter {
+ public:
+  // `num_tokens` stands in llm.c's header, and is below 2^31 there. Throws UsageError.
+  TokenWriter(std::string path, TokenLayout layout, uint64_t num_tokens);
+
+  // Throws UsageError for an id that does not fit.
+  void append(std::span<const uint32_t> ids);
+
+  // The file is there afterwards. Throws UsageError if the tokens are too few or too many.
+  void finish();
+
+ private:
+  std::string path_;
+  TokenLayout layout_;
+  uint64_t num_tokens_;
+  uint64_t num_appended_ = 0;
+  AtomicFile file_;
+};
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 using namespace std::string_literals;
 
 std::string npy(const std::string& header, size_t data_bytes, char version = 1) {
@@ -102,6 +103,32 @@ TEST(Npy, RefusesEveryTruncation) {
   test::for_each_cut(test::golden("array.npy"), [](std::string_view cut) {
     EXPECT_NE(test::refusal([&] { read_npy(test::source_of(cut)); }), "") << cut.size();
   });
+}
+
+TEST(NpyWriter, WritesWhatNumpyWrites) {
+  const test::TempFolder folder;
+  const std::string golden = test::golden("array.npy");
+  NpyWriter writer(folder.at("a.npy"), DType::F32, std::vector<int64_t>{2, 3});
+  writer.append(std::as_bytes(std::span(golden)).last(24));
+  writer.finish();
+  EXPECT_EQ(test::file_text(folder.at("a.npy")), golden);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {4}, {0, 3}}) {
+    NpyWriter other(folder.at("b.npy"), DType::U8, shape);
+    other.append(std::as_bytes(std::span(golden)).first(*checked_bytes(DType::U8, shape)));
+    other.finish();
+    const std::string bytes = test::file_text(folder.at("b.npy"));
+    EXPECT_EQ(read_npy(test::source_of(bytes)).shape, shape);
+  }
+}
+
+TEST(NpyWriter, RefusesWhatNumpyLacksAndAWrongNumberOfBytes) {
+  const test::TempFolder folder;
+  const std::vector<int64_t> shape{2};
+  EXPECT_THAT([&] { NpyWriter(folder.at("a.npy"), DType::BF16, shape); },
+              ThrowsMessage<UsageError>(HasSubstr("NumPy cannot hold BF16 [2]")));
+  NpyWriter writer(folder.at("a.npy"), DType::U8, shape);
+  EXPECT_THAT([&] { writer.finish(); },
+              ThrowsMessage<UsageError>(HasSubstr("ends at offset 130, and bytes up to 128")));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/base/error.h>
+
 #include "formats/little_endian.h"
 #include "formats/support.h"
 
@@ -10,6 +12,7 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 std::string llmc(uint32_t magic, uint32_t version, uint32_t num_tokens, size_t data_bytes) {
   std::string bytes;
@@ -45,6 +48,38 @@ TEST(TokenFile, RefusesWhatContradictsItself) {
     EXPECT_THAT(test::refusal([&bytes = bytes] { read_token_file(test::source_of(bytes)); }),
                 HasSubstr(expected));
   }
+}
+
+TEST(TokenWriter, ItsFilesAreReadBack) {
+  const test::TempFolder folder;
+  const std::pair<TokenLayout, size_t> cases[] = {
+      {TokenLayout::NanoGpt, 6}, {TokenLayout::LlmcGpt2, 1030}, {TokenLayout::LlmcLlama3, 1036}};
+  for (const auto& [layout, size] : cases) {
+    TokenWriter writer(folder.at("tokens.bin"), layout, 3);
+    writer.append(std::vector<uint32_t>{1, 50256});
+    writer.append(std::vector<uint32_t>{65535});
+    writer.finish();
+    const std::string bytes = test::file_text(folder.at("tokens.bin"));
+    ASSERT_EQ(bytes.size(), size);
+    const TokenFile file = read_token_file(test::source_of(bytes));
+    EXPECT_EQ(file.num_tokens, 3u);
+    const size_t second = file.offset_bytes + static_cast<size_t>(bits_of(file.dtype)) / 8;
+    EXPECT_EQ(number_at<uint16_t>(bytes, second), 50256);
+  }
+}
+
+TEST(TokenWriter, RefusesWhatDoesNotFit) {
+  const test::TempFolder folder;
+  const std::string path = folder.at("tokens.bin");
+  TokenWriter writer(path, TokenLayout::LlmcGpt2, 2);
+  writer.append(std::vector<uint32_t>{7});
+  EXPECT_THAT([&] { writer.append(std::vector<uint32_t>{65536}); },
+              ThrowsMessage<UsageError>(HasSubstr("token 1 has the id 65536")));
+  EXPECT_THAT([&] { writer.finish(); },
+              ThrowsMessage<UsageError>(HasSubstr("2 tokens were promised and 1 given")));
+  EXPECT_THAT([&] { TokenWriter(path, TokenLayout::LlmcGpt2, 1ull << 31); },
+              ThrowsMessage<UsageError>(HasSubstr("fewer than 2^31")));
+  TokenWriter(path, TokenLayout::NanoGpt, 1ull << 31);
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#include "formats/sidecar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+std::string read(const std::string& line, const std::string& file = "folder/abc.bin") {
+  return read_sidecar(test::source_of(line), file);
+}
+
+TEST(Sidecar, IsTheLineOfSha256sum) {
+  const std::string digest = kAbc;
+  EXPECT_EQ(read(digest + "  abc.bin\n"), digest);
+  EXPECT_EQ(read(digest + " *abc.bin"), digest);
+  EXPECT_EQ(read(digest + "  elsewhere/abc.bin\n"), digest);
+  EXPECT_EQ(read("BA" + digest.substr(2) + "  abc.bin\n"), digest);
+}
+
+TEST(Sidecar, IsComparedWithEveryByteOfTheFile) {
+  verify_sidecar(test::source_of("abc"), kAbc);
+  EXPECT_THAT(test::refusal([] { verify_sidecar(test::source_of("abd"), kAbc); }),
+              HasSubstr("and its sidecar says ba7816bf"));
+  const std::string large(3'000'000, 'x');
+  Sha256 sha256;
+  sha256.append(std::as_bytes(std::span(large)));
+  verify_sidecar(test::source_of(large), sha256.hex());
+}
+
+}  // namespace
+}  // namespace lockstep
