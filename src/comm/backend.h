@@ -50,6 +50,10 @@ class Backend {
   virtual at::Tensor allocate(int64_t bytes, const Call& call);
   virtual void rebind(const at::Tensor& tensor, const Call& call);
 
+  // Who shares memory with this rank, and theirs; see Group. By itself: nobody.
+  virtual std::vector<int> local_ranks() const { return {rank()}; }
+  virtual std::vector<at::Tensor> local_views(const at::Tensor& memory) const { return {memory}; }
+
   virtual Traffic traffic() const { return {}; }
 
   // For split(): what the new group inherits. Not asked of a group of one.

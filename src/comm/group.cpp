@@ -365,6 +365,15 @@ void Group::rebind(const at::Tensor& tensor) {
   backend_->rebind(tensor, call);
 }
 
+std::vector<int> Group::local_ranks() const {
+  return backend_->local_ranks();
+}
+
+std::vector<at::Tensor> Group::local_views(const at::Tensor& memory) const {
+  check_tensor(memory, "local_views", "the memory");
+  return backend_->local_views(memory);
+}
+
 Traffic Group::traffic() const {
   return backend_->traffic();
 }

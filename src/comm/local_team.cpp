@@ -233,6 +233,24 @@ at::Tensor LocalTeam::allocate(int64_t bytes, const Call& call) {
       segment->data(), {bytes}, [segment](void*) {}, at::kByte);
 }
 
+std::vector<at::Tensor> LocalTeam::views(const at::Tensor& memory) const {
+  const auto parts = team_->parts_of(memory.const_data_ptr(), memory.nbytes());
+  if (parts.empty()) {
+    throw UsageError(
+        "local_views: the tensor ({} bytes) is not in memory of this group's allocate()",
+        memory.nbytes());
+  }
+  std::vector<at::Tensor> views;
+  for (const shm::SharedPart& part : parts) {
+    // Its own part is the tensor itself, which keeps the segment.
+    views.push_back(
+        part.keep ? at::from_blob(
+                        part.data, memory.sizes(), [keep = part.keep](void*) {}, memory.options())
+                  : memory);
+  }
+  return views;
+}
+
 void LocalTeam::rebind(const at::Tensor& tensor, const Call& call) {
   const auto segment = shm::Segment::find(tensor.const_data_ptr(), tensor.nbytes());
   if (!segment || segment->data() != tensor.const_data_ptr() ||

@@ -43,6 +43,8 @@ class LocalTeam {
 
   // Collective: memory that every rank of the team maps, at least `bytes`, as a uint8 tensor.
   at::Tensor allocate(int64_t bytes, const Call& call);
+  // What every rank of the team has of memory from allocate(). Throws UsageError for other memory.
+  std::vector<at::Tensor> views(const at::Tensor& memory) const;
   // Collective: binds this process's segment, in fresh memory at its old address.
   void rebind(const at::Tensor& tensor, const Call& call);
 

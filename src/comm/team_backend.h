@@ -30,6 +30,10 @@ class TeamBackend : public Backend {
   void run(Call call) override;
   at::Tensor allocate(int64_t bytes, const Call& call) override;
   void rebind(const at::Tensor& tensor, const Call& call) override;
+  std::vector<int> local_ranks() const override { return team_.ranks(); }
+  std::vector<at::Tensor> local_views(const at::Tensor& memory) const override {
+    return team_.views(memory);
+  }
 
  protected:
   // `execute` carries out one collective.

@@ -81,6 +81,18 @@ Location Team::locate(const void* data, size_t bytes) const {
   return {.buffer = buffer, .offset = offset};
 }
 
+std::vector<SharedPart> Team::parts_of(const void* data, size_t bytes) const {
+  const Location location = locate(data, bytes);
+  std::vector<SharedPart> parts;
+  if (location.buffer != 0) {
+    const Binding& binding = bindings_.at(location.buffer);
+    for (size_t rank = 0; rank < binding.addresses.size(); ++rank) {
+      parts.push_back({binding.addresses[rank] + location.offset, binding.keep[rank]});
+    }
+  }
+  return parts;
+}
+
 void Team::run(const Task& task) {
   meet(task);
   at_state(State::Enter);

@@ -93,6 +93,12 @@ struct Binding {
   std::weak_ptr<const void> owner;                 // expired: freed here, the address is void
 };
 
+// A part of a bound buffer, as one rank has it.
+struct SharedPart {
+  std::byte* data = nullptr;
+  std::shared_ptr<PeerSegment> keep;  // what it points into; null for this rank's own
+};
+
 class PieceMap;
 
 // Threads: one at a time, except interrupt().
@@ -108,6 +114,8 @@ class Team {
   // Collective, and the same one everywhere: each rank binds its copy of the same buffer.
   void bind(Binding binding);
   bool is_bound(const void* data, size_t bytes) const { return locate(data, bytes).buffer != 0; }
+  // The same part of every rank's copy; empty if it is not bound.
+  std::vector<SharedPart> parts_of(const void* data, size_t bytes) const;
   // Lets go of what was freed, here or by the other ranks.
   void sweep();
 

@@ -42,6 +42,29 @@ at::Tensor tree_sum(int first, int last, int64_t numel, uint64_t seed) {
   return tree_sum(first, first + half, numel, seed) + tree_sum(first + half, last, numel, seed);
 }
 
+TEST_P(Buffers, LocalRanksReadOneAnothersMemory) {
+  for (const int world : {1, 2, 3, 4}) {
+    run(world, [](Group& group) {
+      const std::vector<int> ranks = group.local_ranks();
+      EXPECT_EQ(ranks.size() == 1, group.size() == 1 || group.backend_name() == "gloo" ||
+                                       (group.backend_name() == "hierarchical" &&
+                                        (group.size() == 2 || group.rank() == 2)));
+      const at::Tensor memory = group.allocate(10'000);
+      memory.fill_(group.rank());
+      group.barrier();
+      const std::vector<at::Tensor> views = group.local_views(memory.narrow(0, 9'000, 1'000));
+      ASSERT_EQ(views.size(), ranks.size());
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        EXPECT_TRUE(views[i].equal(at::full({1'000}, ranks[i], at::kByte)));
+      }
+      group.barrier();
+      if (ranks.size() > 1) {
+        EXPECT_THROW(group.local_views(at::zeros({8})), UsageError);
+      }
+    });
+  }
+}
+
 TEST_P(Buffers, EveryOperationWorksOnThemAndOnPartsOfThem) {
   for (const int world : {1, 2, 3, 4, 8}) {
     run(world, [](Group& group) {

@@ -122,6 +122,14 @@ class Group {
   // whole of it.
   void rebind(const at::Tensor& tensor);
 
+  // The ranks that share memory with this one, itself among them, in order: all of the group on
+  // shm, those of its node on hierarchical, itself alone on gloo.
+  std::vector<int> local_ranks() const;
+
+  // Memory from allocate(), or a part of it, as each of local_ranks() has it: what one of them
+  // wrote before a barrier() the others may read after it. A view keeps its memory alive.
+  std::vector<at::Tensor> local_views(const at::Tensor& memory) const;
+
   // Collective: ranks with the same color become a group of their own, in the order of their keys
   // (equal keys: of their ranks). A rank with a negative color gets a group of one.
   Group split(int color, int key = 0) const;
