@@ -36,6 +36,7 @@ class FileSource : public ByteSource {
 
   const std::string& name() const override { return path_; }
   uint64_t size() const override { return size_; }
+  int fd() const { return fd_.get(); }
 
  private:
   void read_inside(uint64_t offset, std::span<std::byte> bytes) const override;

@@ -75,9 +75,8 @@ std::vector<ObjectInfo> FolderStorage::list(const std::string& prefix) const {
     if (!path.starts_with(prefix) || is_unfinished(path) || !entry->is_regular_file(ignored)) {
       continue;
     }
-    const uintmax_t size = entry->file_size(ignored);
-    if (!ignored) {
-      objects.push_back({.path = path, .size_bytes = size});
+    if (auto object = find(path)) {
+      objects.push_back(std::move(*object));
     }
   }
   if (error) {
@@ -99,7 +98,9 @@ std::optional<ObjectInfo> FolderStorage::find(const std::string& path) const {
   if (!S_ISREG(info.st_mode)) {
     return std::nullopt;
   }
-  return ObjectInfo{.path = path, .size_bytes = static_cast<uint64_t>(info.st_size)};
+  return ObjectInfo{.path = path,
+                    .size_bytes = static_cast<uint64_t>(info.st_size),
+                    .version = fmt::format("{}.{:09}", info.st_mtim.tv_sec, info.st_mtim.tv_nsec)};
 }
 
 std::unique_ptr<ByteSource> FolderStorage::open(const std::string& path) const {

@@ -1,25 +1,16 @@
 #include "storage/storage.h"
 
-#include <lockstep/base/error.h>
-
+#include "storage/direct_source.h"
 #include "storage/folder_storage.h"
 #include "storage/location.h"
+#include "storage/s3.h"
 
 namespace lockstep {
-
-namespace {
-
-[[noreturn]] void refuse_s3(const std::string& location) {
-  throw UsageError("{}: this lockstep was built without S3; copy the file here and name its path",
-                   location);
-}
-
-}  // namespace
 
 std::shared_ptr<Storage> open_storage(const std::string& location) {
   const Location place = parse_location(location);
   if (place.is_s3) {
-    refuse_s3(location);
+    return open_s3_storage(place);
   }
   return std::make_shared<FolderStorage>(location, place.path);
 }
@@ -27,9 +18,17 @@ std::shared_ptr<Storage> open_storage(const std::string& location) {
 std::unique_ptr<ByteSource> open_source(const std::string& location) {
   const Location place = parse_location(location);
   if (place.is_s3) {
-    refuse_s3(location);
+    return open_s3_source(place);
   }
   return std::make_unique<FileSource>(place.path);
+}
+
+std::unique_ptr<ByteSource> open_direct_source(const std::string& location) {
+  const Location place = parse_location(location);
+  if (place.is_s3) {
+    return open_s3_source(place);
+  }
+  return std::make_unique<DirectSource>(place.path);
 }
 
 bool is_remote(const std::string& location) {

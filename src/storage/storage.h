@@ -27,6 +27,7 @@ namespace lockstep {
 struct ObjectInfo {
   std::string path;  // inside its Storage: "folder/file"
   uint64_t size_bytes = 0;
+  std::string version;  // changes when the content does: an ETag, a time; compare it, no more
 };
 
 // A file being written. Until commit() returns nobody sees it, and what was there before stays;
@@ -68,6 +69,10 @@ std::shared_ptr<Storage> open_storage(const std::string& location);
 
 // One file: a path, "file:///path", "s3://bucket/key".
 std::unique_ptr<ByteSource> open_source(const std::string& location);
+
+// The same for bytes that this process alone reads, and once (a share of a weight file, say): past
+// the page cache where that pays. See direct_source.h.
+std::unique_ptr<ByteSource> open_direct_source(const std::string& location);
 
 // Whether it is on the other side of a network for sure: s3://. A path may be, too (NFS, Lustre).
 bool is_remote(const std::string& location);

@@ -1,0 +1,120 @@
+#include "storage/parallel_read.h"
+
+#include <atomic>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "storage/direct_source.h"
+#include "support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Every eight bytes differ from all others.
+std::string numbered_text(size_t size) {
+  std::string text((size + 7) / 8 * 8, '\0');
+  for (uint64_t i = 0; i < text.size() / 8; ++i) {
+    std::memcpy(text.data() + i * 8, &i, 8);
+  }
+  text.resize(size);
+  return text;
+}
+
+std::string read(const ByteSource& source, uint64_t offset, size_t size, ReadOptions options) {
+  std::string text(size, '?');
+  read_parallel(source, offset, std::as_writable_bytes(std::span(text)), options);
+  return text;
+}
+
+void forget(const std::string& path) {  // the page cache's copy
+  const UniqueFd fd = open_file(path, O_RDONLY);
+  ::fsync(fd.get());
+  ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+TEST(ReadParallel, EqualsOneRead) {
+  const std::string text = numbered_text(100'003);
+  const MemorySource source(std::as_bytes(std::span(text)));
+  for (const ReadOptions options :
+       {ReadOptions{1, 1000}, ReadOptions{3, 4096}, ReadOptions{16, 1 << 20}, ReadOptions{2, 1}}) {
+    EXPECT_EQ(read(source, 0, text.size(), options), text);
+    EXPECT_EQ(read(source, 77, 5000, options), text.substr(77, 5000));
+    EXPECT_EQ(read(source, text.size(), 0, options), "");
+  }
+  EXPECT_THROW(read(source, 5, text.size(), {}), FormatError);
+  EXPECT_THROW(read(source, 0, 1, {.num_threads = 0}), UsageError);
+  EXPECT_THROW(read(source, 0, 1, {.chunk_bytes = 0}), UsageError);
+}
+
+TEST(ForEachParallel, StopsAfterTheFirstError) {
+  std::atomic<int> calls = 0;
+  EXPECT_THAT(
+      [&] {
+        for_each_parallel(1000, 4, [&](size_t) {
+          ++calls;
+          throw IoError("number {}", 1);
+        });
+      },
+      ThrowsMessage<IoError>(HasSubstr("number 1")));
+  EXPECT_LE(calls, 4);
+}
+
+TEST(DirectSource, ReadsAnyPartColdAndWarm) {
+  const test::TempFolder folder;
+  const std::string text = numbered_text((9u << 20) + 4095 + 13);
+  const std::string path = folder.file("a", text);
+  const DirectSource source(path);
+  const std::pair<uint64_t, size_t> parts[] = {
+      {0, text.size()},         {1, text.size() - 1},      {4096, 1u << 20},
+      {4095, (1u << 20) + 2},   {8192, (2u << 20) + 4097}, {text.size() - 300'000, 300'000},
+      {text.size() - 100, 100}, {text.size() - 4108, 4108}};
+  for (const bool is_cold : {true, false}) {
+    for (const auto& [offset, size] : parts) {
+      if (is_cold) {
+        forget(path);
+      }
+      EXPECT_TRUE(read(source, offset, size, {4, 2u << 20}) == text.substr(offset, size))
+          << offset << " " << size << (is_cold ? " cold" : " warm");
+    }
+  }
+}
+
+TEST(DirectSource, ReadsIntoPagesWithoutACopyAndSoEqual) {
+  const test::TempFolder folder;
+  const std::string text = numbered_text(4u << 20);
+  const std::string path = folder.file("a", text);
+  const DirectSource source(path);
+  forget(path);
+  const Mapping memory(-1, text.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  read_parallel(source, 0, {memory.data(), memory.size()}, {2, 1u << 20});
+  EXPECT_EQ(std::memcmp(memory.data(), text.data(), text.size()), 0);
+}
+
+TEST(DirectSource, SaysThatAFileShrankWhileItWasRead) {
+  const test::TempFolder folder;
+  const std::string path = folder.file("a", numbered_text(3u << 20));
+  const DirectSource source(path);
+  std::filesystem::resize_file(path, (1u << 20) + 5);
+  forget(path);
+  EXPECT_THAT(
+      [&] {
+        read(source, 0, 3u << 20, {1, 4u << 20});
+      },
+      ThrowsMessage<IoError>(
+          AllOf(HasSubstr(path), HasSubstr("at offset 1048581"), HasSubstr("had 3145728 bytes"))));
+  EXPECT_THROW(DirectSource(folder.at("absent")), IoError);
+}
+
+}  // namespace
+}  // namespace lockstep
