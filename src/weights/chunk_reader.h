@@ -1,0 +1,64 @@
+#pragma once
+
+// A thread that reads this rank's chunks of the stream ahead of their use.
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/byte_source.h"
+#include "weights/checksums.h"
+#include "weights/plan.h"
+
+namespace lockstep {
+
+struct ReaderOptions {
+  const LoadPlan* plan = nullptr;
+  std::span<const std::unique_ptr<ByteSource>> sources;  // of the catalog's files; null: not needed
+  Checksums* checksums = nullptr;                        // null: nothing is compared
+  uint64_t chunk_bytes = 0;
+  uint64_t reader = 0;  // reads the chunks reader, reader + num_readers, ...: one in each round
+  uint64_t num_readers = 1;
+  uint64_t num_rounds = 0;
+  uint64_t num_ahead = 1;  // rounds that may be read before the first allow()
+  std::function<std::span<std::byte>(uint64_t round)> slot;
+};
+
+// Everything in the options must outlive it.
+class ChunkReader {
+ public:
+  explicit ChunkReader(ReaderOptions options);
+  ~ChunkReader();
+  ChunkReader(const ChunkReader&) = delete;
+  ChunkReader& operator=(const ChunkReader&) = delete;
+
+  // Returns when the round's chunk is in its slot; throws what reading it threw.
+  void await(uint64_t round);
+
+  // The slots of all rounds below `num_rounds` are free.
+  void allow(uint64_t num_rounds);
+
+  uint64_t bytes_read() const;
+
+ private:
+  void run();
+  void read(uint64_t round);
+
+  const ReaderOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t num_allowed_ = 0;
+  uint64_t num_read_ = 0;
+  uint64_t bytes_read_ = 0;
+  bool stops_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace lockstep

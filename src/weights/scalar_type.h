@@ -1,0 +1,12 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "formats/dtype.h"
+
+namespace lockstep {
+
+// libtorch's name for the type; Undefined for those it lacks (F4, F6).
+at::ScalarType scalar_type_of(DType dtype);
+
+}  // namespace lockstep
