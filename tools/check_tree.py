@@ -24,7 +24,8 @@ MAY_USE = {
     "comm": "base shm",
     "ddp": "base comm",
     "weights": "base formats storage comm",
-    "data": "base formats storage",
+    "tokenizers": "base",  # the part of data that needs no tensors, in the same folder
+    "data": "base formats storage tokenizers",
     "models": "base weights",
     "checkpoint": "base formats storage weights comm",
     "train": "base formats storage shm observe plan comm ddp weights data models checkpoint",
@@ -32,7 +33,7 @@ MAY_USE = {
     "cuda": "base comm ddp weights train",
 }
 # These build, start and are tested without libtorch; so does the program `lockstep`.
-NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan"}
+NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "tokenizers"}
 TORCH_FREE_PROGRAM = "lockstep"
 
 MAX_LINES = {".h": 500, ".cuh": 500, ".cpp": 500, ".cu": 500, ".py": 500, ".js": 500}

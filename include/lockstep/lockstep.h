@@ -12,6 +12,7 @@
 #include <lockstep/comm/work.h>
 #include <lockstep/data/batches.h>
 #include <lockstep/data/distributed_sampler.h>
+#include <lockstep/data/tokenizer.h>
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>

@@ -1,0 +1,51 @@
+#pragma once
+
+// All that a tokenizer is made of.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <lockstep/data/tokenizer.h>
+
+#include "data/added_tokens.h"
+#include "data/token_model.h"
+#include "data/token_template.h"
+#include "data/vocabulary.h"
+
+namespace lockstep {
+
+// Scratches between two calls: as many as there were calls at once.
+class ScratchPool {
+ public:
+  // Gives it back when it goes.
+  class Lease {
+   public:
+    Lease(ScratchPool& pool, std::unique_ptr<EncodeScratch> scratch)
+        : pool_(pool), scratch_(std::move(scratch)) {}
+    ~Lease();
+    Lease(Lease&&) = delete;
+    EncodeScratch& operator*() const { return *scratch_; }
+
+   private:
+    ScratchPool& pool_;
+    std::unique_ptr<EncodeScratch> scratch_;
+  };
+  Lease take();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<EncodeScratch>> free_;
+};
+
+struct TokenizerParts {
+  Vocabulary vocabulary;  // added tokens included
+  AddedTokens added;
+  TextNormalizer normalizer;  // applied before the model only where added tokens need it
+  std::unique_ptr<const TokenModel> model;
+  TokenTemplate around;
+  SpecialIds special;
+  mutable ScratchPool scratches;
+};
+
+}  // namespace lockstep
