@@ -31,7 +31,7 @@
 #include "data/cat_pictures.h"
 #include "data/picture_jitter.h"
 #include "models/small_convnet.h"
-#include "train/parameter_hash.h"
+#include "models/parameter_hash.h"
 #include "train/score.h"
 
 namespace lockstep {

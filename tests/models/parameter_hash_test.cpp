@@ -1,4 +1,4 @@
-#include "train/parameter_hash.h"
+#include "models/parameter_hash.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/parameter_hash.h"
+#include "models/parameter_hash.h"
 
 #include <torch/nn/module.h>
 

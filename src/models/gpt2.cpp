@@ -1,0 +1,118 @@
+// Shapes: B batch, T time, E hidden size, F feed-forward size, V vocabulary.
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/linear.h>
+
+#include <lockstep/models/gpt2.h>
+
+#include "models/init.h"
+#include "models/layers.h"
+
+namespace lockstep {
+namespace layers {
+
+class GPT2Attention : public torch::nn::Module {
+ public:
+  explicit GPT2Attention(const GPT2Options& options) : options_(options) {
+    c_attn_ = register_module("c_attn", Conv1D(options.hidden_size, 3 * options.hidden_size));
+    c_proj_ = register_module("c_proj", Conv1D(options.hidden_size, options.hidden_size));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTE) {
+    const auto qkv_BTE = c_attn_(x_BTE).chunk(3, -1);
+    const at::Tensor mixed_BTE = attend(qkv_BTE[0], qkv_BTE[1], qkv_BTE[2],
+                                        {.num_heads = options_.num_heads,
+                                         .dropout = is_training() ? options_.attention_dropout : 0,
+                                         .causal = true});
+    return at::dropout(c_proj_(mixed_BTE), options_.residual_dropout, is_training());
+  }
+
+ private:
+  GPT2Options options_;
+  Conv1D c_attn_{nullptr}, c_proj_{nullptr};
+};
+
+class GPT2Mlp : public torch::nn::Module {
+ public:
+  explicit GPT2Mlp(const GPT2Options& options) : options_(options) {
+    c_fc_ = register_module("c_fc", Conv1D(options.hidden_size, options.ffn_size));
+    c_proj_ = register_module("c_proj", Conv1D(options.ffn_size, options.hidden_size));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTE) {
+    const at::Tensor wide_BTF = activate(c_fc_(x_BTE), options_.activation);
+    return at::dropout(c_proj_(wide_BTF), options_.residual_dropout, is_training());
+  }
+
+ private:
+  GPT2Options options_;
+  Conv1D c_fc_{nullptr}, c_proj_{nullptr};
+};
+
+class GPT2Block : public torch::nn::Module {
+ public:
+  explicit GPT2Block(const GPT2Options& options) {
+    ln_1_ = register_module("ln_1", LayerNorm(options.hidden_size, options.layer_norm_eps));
+    attn_ = register_module("attn", std::make_shared<GPT2Attention>(options));
+    ln_2_ = register_module("ln_2", LayerNorm(options.hidden_size, options.layer_norm_eps));
+    mlp_ = register_module("mlp", std::make_shared<GPT2Mlp>(options));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTE) {
+    const at::Tensor attended_BTE = x_BTE + attn_->forward(ln_1_(x_BTE));
+    return attended_BTE + mlp_->forward(ln_2_(attended_BTE));
+  }
+
+ private:
+  LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
+  std::shared_ptr<GPT2Attention> attn_;
+  std::shared_ptr<GPT2Mlp> mlp_;
+};
+
+class GPT2Body : public torch::nn::Module {
+ public:
+  explicit GPT2Body(const GPT2Options& options) : options_(options) {
+    wte_ = register_module("wte", Embedding(options.vocab_size, options.hidden_size));
+    wpe_ = register_module("wpe", Embedding(options.max_positions, options.hidden_size));
+    for (int64_t i = 0; i < options.num_layers; ++i) {
+      h_.push_back(std::make_shared<GPT2Block>(options));
+    }
+    register_list(*this, "h", h_);
+    ln_f_ = register_module("ln_f", LayerNorm(options.hidden_size, options.layer_norm_eps));
+  }
+
+  at::Tensor forward(const at::Tensor& ids_BT) {
+    check_ids("GPT-2", ids_BT, options_.max_positions);
+    at::Tensor x_BTE = wte_(ids_BT) + wpe_(positions_of(ids_BT));
+    x_BTE = at::dropout(x_BTE, options_.embedding_dropout, is_training());
+    for (const auto& block : h_) {
+      x_BTE = block->forward(x_BTE);
+    }
+    return ln_f_(x_BTE);
+  }
+
+  const at::Tensor& token_embedding_VE() const { return wte_->weight(); }
+
+ private:
+  GPT2Options options_;
+  Embedding wte_{nullptr}, wpe_{nullptr};
+  std::vector<std::shared_ptr<GPT2Block>> h_;
+  LayerNorm ln_f_{nullptr};
+};
+
+}  // namespace layers
+
+GPT2Impl::GPT2Impl(GPT2Options options)
+    : ConfiguredModule({.architecture = "GPT2LMHeadModel", .options = options}),
+      transformer_(register_module("transformer", std::make_shared<layers::GPT2Body>(options))) {
+  if (options.initialise) {
+    initialise(*this, options.seed);
+  }
+}
+
+at::Tensor GPT2Impl::forward(const at::Tensor& ids_BT) {
+  const at::Tensor hidden_BTE = transformer_->forward(ids_BT);
+  const at::Tensor logits_BTV = at::linear(hidden_BTE, transformer_->token_embedding_VE());
+  return logits_BTV;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+// Shapes: B batch, T time, E hidden size, V vocabulary.
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+#include <lockstep/models/my_transformer.h>
+
+#include "models/init.h"
+#include "models/layers.h"
+
+namespace lockstep {
+namespace layers {
+
+// Attention with the names of nn.MultiheadAttention: one weight makes queries, keys and values.
+class SelfAttention : public torch::nn::Module {
+ public:
+  explicit SelfAttention(const MyTransformerOptions& options) : options_(options) {
+    const int64_t size = options.hidden_size;
+    in_weight_ = register_parameter("in_proj_weight", at::empty({3 * size, size}));
+    in_bias_ = register_parameter("in_proj_bias", at::empty({3 * size}));
+    out_proj_ = register_module("out_proj", Linear(size, size));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTE) {
+    const auto qkv_BTE = at::linear(x_BTE, in_weight_, in_bias_).chunk(3, -1);
+    const at::Tensor mixed_BTE = attend(qkv_BTE[0], qkv_BTE[1], qkv_BTE[2],
+                                        {.num_heads = options_.num_heads,
+                                         .dropout = is_training() ? options_.dropout : 0,
+                                         .causal = true});
+    return out_proj_(mixed_BTE);
+  }
+
+ private:
+  MyTransformerOptions options_;
+  at::Tensor in_weight_, in_bias_;
+  Linear out_proj_{nullptr};
+};
+
+class PreNormBlock : public torch::nn::Module {
+ public:
+  explicit PreNormBlock(const MyTransformerOptions& options) : dropout_(options.dropout) {
+    const int64_t size = options.hidden_size;
+    self_attn_ = register_module("self_attn", std::make_shared<SelfAttention>(options));
+    linear1_ = register_module("linear1", Linear(size, options.ffn_size));
+    linear2_ = register_module("linear2", Linear(options.ffn_size, size));
+    norm1_ = register_module("norm1", LayerNorm(size, options.layer_norm_eps));
+    norm2_ = register_module("norm2", LayerNorm(size, options.layer_norm_eps));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BTE) {
+    const at::Tensor attended_BTE = x_BTE + drop(self_attn_->forward(norm1_(x_BTE)));
+    const at::Tensor wide_BTF = activate(linear1_(norm2_(attended_BTE)), Activation::Gelu);
+    return attended_BTE + drop(linear2_(drop(wide_BTF)));
+  }
+
+ private:
+  at::Tensor drop(const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); }
+
+  double dropout_;
+  std::shared_ptr<SelfAttention> self_attn_;
+  Linear linear1_{nullptr}, linear2_{nullptr};
+  LayerNorm norm1_{nullptr}, norm2_{nullptr};
+};
+
+}  // namespace layers
+
+MyTransformerImpl::MyTransformerImpl(MyTransformerOptions options)
+    : ConfiguredModule({.architecture = "MyTransformer", .options = options}), options_(options) {
+  const int64_t size = options.hidden_size;
+  embedding_ = register_module("embedding",
+                               std::make_shared<layers::EmbeddingImpl>(options.vocab_size, size));
+  if (options.max_positions > 0) {
+    positions_ = register_module(
+        "positions", std::make_shared<layers::EmbeddingImpl>(options.max_positions, size));
+  }
+  for (int64_t i = 0; i < options.num_layers; ++i) {
+    layers_.push_back(std::make_shared<layers::PreNormBlock>(options));
+  }
+  layers::register_list(*this, "layers", layers_);
+  norm_ = register_module("norm",
+                          std::make_shared<layers::LayerNormImpl>(size, options.layer_norm_eps));
+  fc_ = register_module("fc", std::make_shared<layers::LinearImpl>(size, options.vocab_size));
+  if (options.initialise) {
+    initialise(*this, options.seed);
+  }
+}
+
+at::Tensor MyTransformerImpl::forward(const at::Tensor& ids_BT) {
+  layers::check_ids("MyTransformer", ids_BT, options_.max_positions);
+  at::Tensor x_BTE = embedding_->forward(ids_BT);
+  if (positions_) {
+    x_BTE = x_BTE + positions_->forward(layers::positions_of(ids_BT));
+  }
+  x_BTE = at::dropout(x_BTE, options_.dropout, is_training());
+  for (const auto& layer : layers_) {
+    x_BTE = layer->forward(x_BTE);
+  }
+  const at::Tensor logits_BTV = fc_->forward(norm_->forward(x_BTE));
+  return logits_BTV;
+}
+
+}  // namespace lockstep
