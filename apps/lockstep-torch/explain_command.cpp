@@ -70,6 +70,7 @@ std::string footer() {
          "  lockstep explain average\n"
          "  lockstep explain average --lang ko\n"
          "  lockstep explain average --gradients '[[1, 2], [3, 4], [5, 6]]' --weights '[0, 0]'\n"
+         "  lockstep explain pretrained --model /models/bert-base-uncased\n"
          "  lockstep explain sync --json\n";
 }
 
@@ -87,6 +88,9 @@ Request parse_request(int argc, char** argv) {
                  "average: the weights to start from, as JSON; default: 0.5, 0.3, 0.2 for rows "
                  "of three, 0 for others");
   app.add_option("--lr", average.lr, "average: the learning rate; default: 1");
+  app.add_option("--model", request.options.model,
+                 "pretrained: a folder or file of weights, or s3://...; default: a small BERT that "
+                 "the lesson makes");
   app.add_flag("--descend", average.descend,
                "average: subtract lr x average, as for the gradient of a loss; default: add it");
   app.footer(footer());
@@ -112,12 +116,15 @@ Request parse_request(int argc, char** argv) {
         "average`",
         lesson.name);
   }
+  if (lesson.name != "pretrained" && !request.options.model.empty()) {
+    throw UsageError("explain {}: --model belongs to `lockstep explain pretrained`", lesson.name);
+  }
   return request;
 }
 
 // Says what is wrong on rank 0 and ends on every rank. The others stay until it is said: the
 // launcher stops all ranks when the first of them fails.
-int refuse(Group group, const UsageError& error) {
+int refuse(Group group, const Error& error) {
   if (group.rank() == 0) {
     fmt::print(stderr, "lockstep {}\n", error.what());
     std::fflush(stderr);
@@ -138,6 +145,10 @@ int run_lesson(const Request& request, Group group) {
     }
     return 0;
   } catch (const UsageError& error) {
+    return refuse(group, error);
+  } catch (const IoError& error) {  // of --model
+    return refuse(group, error);
+  } catch (const FormatError& error) {
     return refuse(group, error);
   }
 }

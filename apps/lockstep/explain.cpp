@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,9 @@ namespace lockstep::app {
 namespace {
 
 constexpr int kDefaultRanks = 4;
+// Told on two emulated nodes: they are about what crosses the network.
+constexpr std::array kLessonsOnNodes = {"pretrained", "scratch"};
+constexpr int kNodes = 2;
 constexpr size_t kMaxRanks = 64;
 
 std::optional<std::string> gradients_argument(const Arguments& arguments) {
@@ -51,6 +55,12 @@ int num_ranks(const Arguments& arguments) {
   return static_cast<int>(json.size());
 }
 
+bool is_told_on_nodes(const Arguments& arguments) {
+  return std::any_of(kLessonsOnNodes.begin(), kLessonsOnNodes.end(), [&](const char* lesson) {
+    return std::find(arguments.begin(), arguments.end(), lesson) != arguments.end();
+  });
+}
+
 bool asks_for_help(const Arguments& arguments) {
   return arguments.empty() ||
          std::any_of(arguments.begin(), arguments.end(),
@@ -63,8 +73,10 @@ int explain(const Arguments& arguments) {
   if (Env().has("LOCKSTEP_RANK") || asks_for_help(arguments)) {
     return exec_torch_program("explain", arguments);
   }
+  const int nodes = is_told_on_nodes(arguments) ? kNodes : 1;
   LaunchOptions options{.name = "lockstep explain",
-                        .procs_per_node = num_ranks(arguments),
+                        .procs_per_node = std::max(num_ranks(arguments) / nodes, 1),
+                        .local_nodes = nodes,
                         .output = {.prefix = false},
                         .quiet_code = 2,  // a mistake in the arguments, told by rank 0
                         .command = {find_torch_program(), "explain"}};

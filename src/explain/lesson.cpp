@@ -16,6 +16,8 @@ namespace lockstep {
 std::span<const Lesson> lessons() {
   static const Lesson kLessons[] = {
       {.name = "replicate", .phrases = replicate_phrases(), .run = run_replicate},
+      {.name = "scratch", .phrases = scratch_phrases(), .run = run_scratch},
+      {.name = "pretrained", .phrases = pretrained_phrases(), .run = run_pretrained},
       {.name = "split", .phrases = split_phrases(), .run = run_split},
       {.name = "average", .phrases = average_phrases(), .run = run_average},
       {.name = "features", .phrases = features_phrases(), .run = run_features},

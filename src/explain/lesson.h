@@ -21,6 +21,7 @@ inline constexpr int kLessonRanks = 4;  // of the lessons with built-in numbers
 
 struct LessonOptions {
   Language language = Language::English;
+  std::string model;     // for the lesson `pretrained` only: a location; empty: one that it makes
   AverageInput average;  // for the lesson `average` only
 };
 
@@ -47,11 +48,15 @@ Report run_features(Group& group, const LessonOptions& options);
 Report run_sync(Group& group, const LessonOptions& options);
 Report run_split(Group& group, const LessonOptions& options);
 Report run_replicate(Group& group, const LessonOptions& options);
+Report run_scratch(Group& group, const LessonOptions& options);
+Report run_pretrained(Group& group, const LessonOptions& options);
 
 Phrases average_phrases();
 Phrases features_phrases();
 Phrases sync_phrases();
 Phrases split_phrases();
 Phrases replicate_phrases();
+Phrases scratch_phrases();
+Phrases pretrained_phrases();
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 // `replicate`: models that start apart are made one by a broadcast of rank 0's weights.
 
-#include <set>
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -10,6 +8,7 @@
 
 #include "explain/gather.h"
 #include "explain/lesson.h"
+#include "explain/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -37,39 +36,25 @@ at::Tensor flat_weights(const torch::nn::Sequential& model) {
   return torch::nn::utils::parameters_to_vector(model->parameters());
 }
 
-// FNV-1a over the bytes: short, and every bit counts.
-uint64_t hash_bits(const at::Tensor& tensor) {
-  const at::Tensor bytes = tensor.contiguous().view(torch::kUInt8);
-  const uint8_t* first = bytes.const_data_ptr<uint8_t>();
-  uint64_t hash = 0xCBF29CE484222325;
-  for (int64_t i = 0; i < bytes.numel(); ++i) {
-    hash = (hash ^ first[i]) * 0x100000001B3;
-  }
-  return hash;
-}
-
 // What each rank says about its own model.
 struct Census {
   Rows weights;
   std::vector<int64_t> elements;
   std::vector<std::string> hashes;
-  bool same = false;  // bit for bit, element count and hash
-
-  size_t num_models() const { return std::set<std::string>(hashes.begin(), hashes.end()).size(); }
+  size_t num_models = 0;  // different ones
+  bool same = false;      // bit for bit, and by hash
 };
 
 Census take_census(Group& group, const torch::nn::Sequential& model) {
   const at::Tensor mine = flat_weights(model);
-  const auto hash = static_cast<int64_t>(hash_bits(mine));
-  const at::Tensor facts = gather(group, torch::tensor({mine.numel(), hash}, torch::kInt64));
   const at::Tensor weights = gather(group, mine);
-  Census census{.weights = as_rows(weights),
-                .elements = as_integers(facts.select(1, 0)),
-                .same = same_bits(weights) && same_bits(facts)};
-  for (const int64_t value : as_integers(facts.select(1, 1))) {
-    census.hashes.push_back(fmt::format("{:016x}", static_cast<uint64_t>(value)));
-  }
-  return census;
+  const std::vector<int64_t> elements = gather_counts(group, mine.numel());
+  const Hashes hashes = gather_hashes(group, *model);
+  return {.weights = as_rows(weights),
+          .elements = elements,
+          .hashes = hashes.texts(),
+          .num_models = hashes.num_models(),
+          .same = same_bits(weights) && hashes.num_models() == 1};
 }
 
 Table census_table(const Speaker& say, const Census& census) {
@@ -107,11 +92,11 @@ Report run_replicate(Group& group, const LessonOptions& options) {
   const Census wrapped = take_census(group, other);
 
   report.steps = {
-      {.sentence = say("random", before.num_models()), .table = census_table(say, before)},
+      {.sentence = say("random", before.num_models), .table = census_table(say, before)},
       {.sentence = say("why")},
-      {.sentence = say("broadcast", after.num_models()), .table = census_table(say, after)},
+      {.sentence = say("broadcast", after.num_models), .table = census_table(say, after)},
       {.sentence = say(after.same ? "same" : "differ")},
-      {.sentence = say("wrapper", unwrapped.num_models(), wrapped.num_models())},
+      {.sentence = say("wrapper", unwrapped.num_models, wrapped.num_models)},
   };
   report.data["elements"] = after.elements;
   report.data["weights_before"] = before.weights;

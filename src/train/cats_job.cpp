@@ -28,6 +28,7 @@
 
 #include "base/env.h"
 #include "base/process.h"
+#include "base/stopwatch.h"
 #include "data/cat_pictures.h"
 #include "data/picture_jitter.h"
 #include "models/small_convnet.h"
@@ -36,16 +37,6 @@
 
 namespace lockstep {
 namespace {
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 uint64_t unsigned_seed(int64_t seed) {
   return static_cast<uint64_t>(seed);

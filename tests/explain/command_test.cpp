@@ -64,6 +64,9 @@ TEST(ExplainCommand, RefusesWhatItDoesNotKnow) {
   expect_refused(run_alone({"explain", "sync", "--lr", "2"}),
                  "belong to `lockstep explain average`");
   expect_refused(run_alone({"explain", "average", "--lr", "-x"}), "--lr");
+  expect_refused(run_alone({"explain", "sync", "--model", "x"}),
+                 "belongs to `lockstep explain pretrained`");
+  expect_refused(explain({"pretrained", "--model", "/nowhere"}), "/nowhere");
   expect_refused(run_alone({"explain", "--colour"}), "--colour");
   expect_refused(run_alone({"explian"}), "no command \"explian\"");
 }

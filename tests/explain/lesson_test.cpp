@@ -11,7 +11,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Lessons, AreFoundByName) {
-  for (const char* name : {"average", "features", "sync", "split", "replicate"}) {
+  for (const char* name :
+       {"average", "features", "sync", "split", "replicate", "scratch", "pretrained"}) {
     EXPECT_EQ(find_lesson(name).name, name);
   }
 }

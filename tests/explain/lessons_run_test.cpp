@@ -123,5 +123,58 @@ TEST(ExplainReplicate, ABroadcastMakesFourModelsOne) {
   expect_told_in_korean("replicate", "모든 랭크가 랭크 0의 모델을 가지고 있습니다");
 }
 
+TEST(ExplainScratch, EveryRankMakesTheSameModelAlone) {
+  const nlohmann::json data = explain_json({"scratch"});
+  const std::vector<int> zeros(4, 0);
+  EXPECT_EQ(data["seed"], 42);
+  EXPECT_EQ(data["nodes"], (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_EQ(data["read_calls"], zeros);
+  EXPECT_EQ(data["network_bytes_before_ddp"], zeros);
+  const std::set<nlohmann::json> hashes(data["hashes_before_communication"].begin(),
+                                        data["hashes_before_communication"].end());
+  EXPECT_EQ(hashes.size(), 1u);
+  EXPECT_EQ(data["hashes_after_ddp"], data["hashes_before_communication"]);
+  EXPECT_EQ(data["same_bits"], true);
+  const int64_t model_bytes = data["parameters"].get<int64_t>() * 4;
+  // The broadcast crosses to the other node once, whatever the number of ranks there.
+  EXPECT_NEAR(data["ddp_network_bytes"].get<double>() / model_bytes, 1, 0.01);
+  for (const int64_t bytes : data["memory_bytes"].get<std::vector<int64_t>>()) {
+    EXPECT_GE(bytes, model_bytes * 0.99);
+    EXPECT_LT(bytes, model_bytes * 1.2);
+  }
+  expect_told_in_korean("scratch", "스토리지 읽기 합계: 0.");
+}
+
+TEST(ExplainPretrained, CountsWhatEachWayReads) {
+  const nlohmann::json data = explain_json({"pretrained"});
+  const auto total = [](const nlohmann::json& counts) {
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  };
+  const auto file_bytes = data["file_bytes"].get<double>();
+  ASSERT_EQ(data["modes"].size(), 3u);
+  const nlohmann::json &each = data["modes"][0], &rank0 = data["modes"][1],
+                       &cooperative = data["modes"][2];
+  EXPECT_EQ(each["mode"], "each");
+  EXPECT_EQ(rank0["mode"], "rank0");
+  EXPECT_EQ(cooperative["mode"], "cooperative");
+  EXPECT_NEAR(total(each["bytes_read"]) / file_bytes, 4, 0.05);
+  EXPECT_NEAR(total(rank0["bytes_read"]) / file_bytes, 1, 0.02);
+  EXPECT_NEAR(total(cooperative["bytes_read"]) / file_bytes, 1, 0.02);
+  EXPECT_EQ(rank0["bytes_read"][1], 0);
+  for (const int64_t bytes : cooperative["bytes_read"].get<std::vector<int64_t>>()) {
+    EXPECT_NEAR(bytes / file_bytes, 0.25, 0.05);
+  }
+  EXPECT_EQ(total(each["network_bytes"]), 0);
+  EXPECT_GT(total(rank0["network_bytes"]), 0.9 * file_bytes);
+  for (const nlohmann::json& mode : data["modes"]) {
+    EXPECT_EQ(mode["hashes"], each["hashes"]);
+    for (const int64_t bytes : mode["extra_memory_bytes"].get<std::vector<int64_t>>()) {
+      EXPECT_LT(bytes, int64_t{64} << 20) << mode["mode"];
+    }
+  }
+  EXPECT_EQ(data["same_bits"], true);
+  expect_told_in_korean("pretrained", "서로 다른 모델의 수: 1.");
+}
+
 }  // namespace
 }  // namespace lockstep

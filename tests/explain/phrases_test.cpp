@@ -60,7 +60,7 @@ TEST(Phrases, BothLanguagesTakeTheSameValues) {
   for_each_phrase([](const Phrase& phrase) {
     EXPECT_EQ(placeholders(phrase.english), placeholders(phrase.korean));
     const auto format = [](std::string_view text) {
-      return fmt::format(fmt::runtime(text), "a", "b", "c");
+      return fmt::format(fmt::runtime(text), "a", "b", "c", "d", "e");
     };
     EXPECT_NO_THROW(format(phrase.english));
     EXPECT_NO_THROW(format(phrase.korean));
