@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
     {"explain", "the ideas, step by step, on live ranks", lockstep::app::explain},
     {"bench", "measure collectives, training steps and the launcher, beside PyTorch's",
      lockstep::app::bench},
+    {"inspect", "what is inside a file of weights or tokens; verify, convert, compare",
+     lockstep::app::inspect},
     {"image", "build, check and enter a job image (.sqsh)", lockstep::app::image},
     {"doctor", "check this machine; say what is wrong and how to mend it", lockstep::app::doctor},
 };

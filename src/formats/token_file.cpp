@@ -43,15 +43,25 @@ TokenFile read_llmc(const ByteSource& source, const Kind& kind) {
   return {.dtype = kind.dtype, .offset_bytes = kHeaderBytes, .num_tokens = num_tokens};
 }
 
+const Kind* find_kind(uint32_t magic) {
+  for (const Kind& kind : kKinds) {
+    if (kind.magic == magic) {
+      return &kind;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+bool is_llmc_magic(uint32_t magic) {
+  return find_kind(magic) != nullptr;
+}
 
 TokenFile read_token_file(const ByteSource& source) {
   if (source.size() >= 4) {
-    const auto magic = number_at<uint32_t>(source.read_text(0, 4), 0);
-    for (const Kind& kind : kKinds) {
-      if (kind.magic == magic) {
-        return read_llmc(source, kind);
-      }
+    if (const Kind* kind = find_kind(number_at<uint32_t>(source.read_text(0, 4), 0))) {
+      return read_llmc(source, *kind);
     }
   }
   if (source.size() == 0 || source.size() % 2 != 0) {

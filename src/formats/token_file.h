@@ -24,6 +24,9 @@ struct TokenFile {
 // from nanoGPT's: the user of a token checks it against the vocabulary.
 TokenFile read_token_file(const ByteSource& source);
 
+// Whether a file that begins with this number (little-endian) is one of llm.c.
+bool is_llmc_magic(uint32_t magic);
+
 enum class TokenLayout : uint8_t {
   NanoGpt,     // uint16, no header
   LlmcGpt2,    // header, uint16

@@ -130,7 +130,8 @@ ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t o
       number_at<uint16_t>(bytes, 34) != 0) {
     throw FormatError(
         "{}: record {} (directory at offset {}) is compressed, encrypted or split "
-        "(method {}, flags {:#x}); save the file without compression",
+        "(method {}, flags {:#x}); save the file without compression (numpy.savez, not "
+        "savez_compressed)",
         file, shown(entry.name), offset, method, flags);
   }
   bytes.remove_prefix(length);

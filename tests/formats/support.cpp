@@ -62,6 +62,18 @@ std::string tar_of(const std::vector<std::pair<std::string, std::string>>& membe
   return bytes + std::string(1024, '\0');
 }
 
+std::string flipped(std::string bytes, std::string_view place) {
+  bytes.at(bytes.find(place)) ^= 1;
+  return bytes;
+}
+
+std::string deflated(std::string zip) {
+  for (size_t at = zip.find("PK\x01\x02"); at != zip.npos; at = zip.find("PK\x01\x02", at + 1)) {
+    zip[at + 10] = 8;
+  }
+  return zip;
+}
+
 std::string refusal(const std::function<void()>& action) {
   try {
     action();

@@ -26,6 +26,10 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& recor
 std::string tar_of(const std::vector<std::pair<std::string, std::string>>& members);
 std::string tar_header(const std::string& name, uint64_t size, char type = '0');
 
+// `bytes` with one bit of the first byte of `place` flipped; a zip whose directory says "deflated".
+std::string flipped(std::string bytes, std::string_view place);
+std::string deflated(std::string zip);
+
 // The message of the FormatError that `action` throws; "" if it throws none. Others pass through.
 std::string refusal(const std::function<void()>& action);
 

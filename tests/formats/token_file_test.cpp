@@ -34,22 +34,6 @@ TEST(TokenFile, ReadsBothKinds) {
   EXPECT_EQ(plain.num_tokens, 1u);
 }
 
-TEST(TokenFile, RefusesWhatContradictsItself) {
-  const std::pair<std::string, const char*> cases[] = {
-      {"", "0 bytes are no file of tokens"},
-      {"abc", "3 bytes are no file of tokens"},
-      {llmc(20240520, 2, 3, 6), "version 2 (offset 4)"},
-      {llmc(20240520, 1, 3, 5), "3 tokens (offset 8) end at offset 1030 and the file at 1029"},
-      {llmc(20240520, 1, 3, 8), "and the file at 1032"},
-      {llmc(20240520, 1, UINT32_MAX, 6), "4294967295 tokens"},
-      {llmc(20240520, 1, 3, 6).substr(0, 1000), "1000 bytes cannot hold the header"},
-  };
-  for (const auto& [bytes, expected] : cases) {
-    EXPECT_THAT(test::refusal([&bytes = bytes] { read_token_file(test::source_of(bytes)); }),
-                HasSubstr(expected));
-  }
-}
-
 TEST(TokenWriter, ItsFilesAreReadBack) {
   const test::TempFolder folder;
   const std::pair<TokenLayout, size_t> cases[] = {

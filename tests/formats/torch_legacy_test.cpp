@@ -67,43 +67,6 @@ struct Stream {
   }
 };
 
-std::string view(const std::string& offset_and_size, char key = 'v') {
-  return "K\x02(X\x01\0\0\0"s + key + offset_and_size + "t";
-}
-
-TEST(TorchLegacy, RefusesEveryHostileFileWithItsReason) {
-  ASSERT_EQ(read(Stream{}.file()).tensors.size(), 1u);
-  const std::pair<std::string, const char*> cases[] = {
-      {Stream{.magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x18."s}.file(),
-       "not the magic number"},
-      {Stream{.version = "\x80\x02M\xea\x03."s}.file(), "version 1002"},
-      {Stream{.little = "\x89"}.file(), "big-endian"},
-      {Stream{.little = "N"}.file(), "big-endian"},
-      {Stream{.id_tail = "K\x02)"}.file(), "something else than key, offset and size"},
-      {Stream{.id_tail = view("K\x01K\x02")}.file(), "a view of 2 elements from 1 on"},
-      {Stream{.id_tail = view("J\xff\xff\xff\xffK\x01")}.file(), "a view of 1 elements from -1 on"},
-      {Stream{.id_tail = view("K\0K\x01"s)}.file(), "reaches out of its storage of 4 bytes"},
-      {Stream{.id_tail = view("K\0K\x02"s, 'k')}.file(), "the view \"k\", which was another"},
-      {Stream{.id_tail = "K\x02"}.file(), "a persistent id that is not"},
-      {Stream{.id_tail = "K\x01N"}.file(), "reaches out of its storage of 4 bytes"},
-      {Stream{.id_tail = "K\x03N"}.file(), "has 2 elements of 4 bytes, and the pickle says 12"},
-      {Stream{.keys = ""}.file(), "0 storages follow"},
-      {Stream{.keys = "X\x01\0\0\0j"s}.file(), "storage \"j\" at offset"},
-      {Stream{.keys = "N"}.file(), "not used by any tensor"},
-      {Stream{.count = 3}.file(), "has 3 elements of 4 bytes"},
-      {Stream{.count = 1ull << 62}.file(), "has 4611686018427387904 elements"},
-      {Stream{.data = "1234567"}.file(), "it is truncated"},
-      {Stream{.data = "123456789"}.file(), "1 bytes follow the last storage"},
-      {"not a file of torch", "not a file of torch.save"},
-      {"", "not a file of torch.save"},
-  };
-  for (const auto& [bytes, expected] : cases) {
-    const std::string message = test::refusal([&bytes = bytes] { read(bytes); });
-    EXPECT_THAT(message, HasSubstr(expected));
-    EXPECT_THAT(message, testing::StartsWith("x: "));
-  }
-}
-
 TEST(TorchLegacy, ReadsPicklesLongerThanUsual) {
   Stream stream;
   stream.little = "\x88s"s;  // and a text of two megabytes beside it

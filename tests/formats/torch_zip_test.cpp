@@ -96,106 +96,14 @@ TEST(TorchZip, SaysThatAFileHasNoChecksums) {
   EXPECT_FALSE(file.storages.at(0).crc.has_value());
 }
 
-// A file with one tensor "w", whose parts can be spoilt one by one.
-struct Spoilt {
-  PickledTensor tensor{.dtype = DType::F32, .shape = {2}, .strides = {1}};
-  uint64_t claimed_bytes = 8;
-  std::string record = "12345678";
-  std::string after_pickle;
-  std::vector<std::pair<std::string, std::string>> more{{"r/byteorder", "little"},
-                                                        {"r/version", "3\n"}};
-
-  std::string file() const {
-    PickleValue root{.kind = Kind::Dict,
-                     .items = {PickleValue::of("w"), PickleValue::of_tensor(0)}};
-    const std::string text =
-        pickle(root, std::vector{tensor},
-               std::vector<PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
-    std::vector<std::pair<std::string, std::string>> records{{"r/data.pkl", text + after_pickle},
-                                                             {"r/data/0", record}};
-    records.insert(records.end(), more.begin(), more.end());
-    return test::zip_of(records);
-  }
-};
-
-std::string spoilt_tensor(uint64_t offset, std::vector<int64_t> shape,
-                          std::vector<int64_t> strides) {
-  return Spoilt{
-      .tensor = {.offset = offset, .shape = std::move(shape), .strides = std::move(strides)}}
-      .file();
-}
-
-std::string flipped_at(std::string bytes, std::string_view place) {
-  bytes[bytes.find(place)] ^= 1;
-  return bytes;
-}
-
-std::string deflated(std::string bytes) {
-  for (size_t at = bytes.find("PK\x01\x02"); at != std::string::npos;
-       at = bytes.find("PK\x01\x02", at + 1)) {
-    bytes[at + 10] = 8;
-  }
-  return bytes;
-}
-
-TEST(TorchZip, RefusesEveryHostileFileWithItsReason) {
-  const std::string good = Spoilt{}.file();
-  ASSERT_EQ(read(good).tensors.size(), 1u);
-  const auto more = [](std::vector<std::pair<std::string, std::string>> records) {
-    return Spoilt{.more = std::move(records)}.file();
-  };
-  const std::pair<std::string, const char*> cases[] = {
-      {flipped_at(good, "12345678"), "record \"0\" (offset"},
-      {flipped_at(good, "12345678"), "tensor \"w\") has the CRC-32"},
-      {flipped_at(good, "storage"), "record \"r/data.pkl\" (offset"},
-      {Spoilt{.claimed_bytes = 400'000}.file(), "has 8 bytes, and the pickle says 400000"},
-      {Spoilt{.record = "1234567"}.file(), "has 7 bytes, and the pickle says 8"},
-      {Spoilt{.record = "123456789"}.file(), "has 9 bytes, and the pickle says 8"},
-      {spoilt_tensor(0, {3}, {1}), "reaches out of its storage of 8 bytes"},
-      {spoilt_tensor(0, {2}, {2}), "reaches out of its storage"},
-      {spoilt_tensor(1, {2}, {1}), "(near \"w\"), F32 [2] at element 1"},
-      {spoilt_tensor(3, {0}, {1}), "reaches out of its storage"},
-      {spoilt_tensor(static_cast<uint64_t>(-4), {1}, {1}), "a tensor at element -4"},
-      {spoilt_tensor(0, {2}, {-1}), "a negative size or stride"},
-      {spoilt_tensor(0, {-2}, {1}), "a negative size or stride"},
-      {spoilt_tensor(0, {2, 1}, {1}), "not one stride per dimension"},
-      {spoilt_tensor(0, std::vector<int64_t>(65, 1), std::vector<int64_t>(65, 1)), "64 dimensions"},
-      {spoilt_tensor(0, {INT64_MAX, 4}, {0, 0}), "reaches out of its storage"},
-      {spoilt_tensor(0, {INT64_MAX}, {INT64_MAX}), "reaches out of its storage"},
-      {spoilt_tensor(0, {1'000'000'000'000'000}, {0}), "64 times the file's"},
-      {deflated(good), "save the file without compression"},
-      {more({{"r/byteorder", "big"}, {"r/version", "3\n"}}), "is not \"little\""},
-      {more({{"r/version", "3\n"}, {"r/data/0", "87654321"}}), "\"r/data/0\" is there twice"},
-      {more({{"r/version", "3\n"}, {"s/data/1", ""}}), "is not under \"r/\""},
-      {more({}), "no record \"r/version\""},
-      {more({{"r/version", "3\n"}, {"r/constants.pkl", ""}}), "a TorchScript archive"},
-      {test::zip_of({}), "an empty zip"},
-      {test::zip_of({{"r/version", "3\n"}}), "no record \"r/data.pkl\""},
-      {test::zip_of({{"r/data.pkl", "\x80\x02}."}, {"r/version", std::string(65, '3')}}),
-       "65 bytes, the limit is 64"},
-      {Spoilt{.after_pickle = "x"}.file(), "1 bytes follow the pickle"},
-  };
-  for (const auto& [bytes, expected] : cases) {
-    EXPECT_THAT(test::refusal([&bytes = bytes] { read(bytes); }), HasSubstr(expected));
-  }
-}
-
 TEST(TorchZip, TakesAnExpandedTensorWhileItIsSmall) {
-  const TorchFile file = read(spoilt_tensor(0, {1'000'000}, {0}));
+  const PickledTensor tensor{.dtype = DType::F32, .shape = {1'000'000}, .strides = {0}};
+  const std::string text = pickle(PickleValue::of_tensor(0), std::vector{tensor},
+                                  std::vector<PickledStorage>{{.key = "0", .size_bytes = 4}});
+  const TorchFile file =
+      read(test::zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}}));
   EXPECT_EQ(file.tensors.at(0).size_bytes, 4u);
   EXPECT_THAT(file.tensors.at(0).strides, ElementsAre(0));
-}
-
-TEST(TorchZip, RefusesTwoTensorsOfOneName) {
-  PickleValue inner{.kind = Kind::Dict, .items = {PickleValue::of("b"), PickleValue::of_tensor(0)}};
-  PickleValue root{
-      .kind = Kind::Dict,
-      .items = {PickleValue::of("a.b"), PickleValue::of_tensor(0), PickleValue::of("a"), inner}};
-  const std::string text = pickle(root, std::vector<PickledTensor>{{.shape = {}, .strides = {}}},
-                                  std::vector<PickledStorage>{{.key = "0", .size_bytes = 4}});
-  const std::string bytes =
-      test::zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}});
-  EXPECT_THAT(test::refusal([&] { read(bytes); }), HasSubstr("two tensors are named \"a.b\""));
 }
 
 TEST(TorchZip, RefusesEveryTruncationAndNeverGivesAWrongWeight) {

@@ -3,7 +3,9 @@
 
     tests/formats/goldens/make_goldens.py
 """
+import hashlib
 import io
+import json
 import pickle
 import struct
 import tarfile
@@ -192,9 +194,22 @@ def numpy_arrays():
     )
 
 
+def others():
+    """What sha256sum, llm.c and transformers write."""
+    digest = hashlib.sha256((HERE / "array.npy").read_bytes()).hexdigest()
+    (HERE / "x.sha256").write_text(f"{digest}  x\n")
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240520, 1, 3
+    tokens = np.array([1, 50256, 7], dtype=np.uint16)
+    (HERE / "tokens.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    index = {"metadata": {"total_size": 24}, "weight_map": {"a": "one.bin", "b": "two.bin"}}
+    (HERE / "small.index.json").write_text(json.dumps(index, indent=2))
+
+
 if __name__ == "__main__":
     safetensors()
     torch_zips()
     tar_of_old_torch()
     legacy_views()
     numpy_arrays()
+    others()

@@ -1,0 +1,186 @@
+#include "inspect.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.h>
+
+#include "command_line.h"
+#include "commands.h"
+#include "formats/sidecar.h"
+
+namespace lockstep::app {
+
+namespace {
+
+constexpr const char* kExamples =
+    "FILE is safetensors, a file of torch.save (zip, the older stream or tar), .npy, .npz, an "
+    "index of\n"
+    "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model in "
+    "it.\n"
+    "\n"
+    "Examples:\n"
+    "  lockstep inspect model.safetensors\n"
+    "  lockstep inspect --tree checkpoints/gpt2\n"
+    "  lockstep inspect --verify resnet50.pth\n"
+    "  lockstep inspect pytorch_model.bin --convert model.safetensors\n"
+    "  lockstep inspect --diff before.pth after.safetensors\n"
+    "  lockstep inspect --json model.safetensors | jq '.tensors[].name'\n"
+    "\n"
+    "Exit code: 1 if the file is damaged or cannot be read, 2 for a wrong command line. With "
+    "--diff, as\n"
+    "diff does: 1 if the weights differ, 2 for all else.\n";
+
+constexpr int kTrouble = 2;
+constexpr const char* kIndexSuffix = ".index.json";
+
+struct Flags {
+  std::vector<std::string> locations;
+  std::string output;
+  bool tree = false;
+  bool json = false;
+  bool verify = false;
+  bool diff = false;
+  bool force = false;
+};
+
+// False if it was --help.
+bool parse(Flags& flags, const Arguments& arguments) {
+  CLI::App app(
+      "Shows, verifies, converts and compares files of weights and tokens. Nothing in them is "
+      "executed.",
+      "lockstep inspect FILE|DIR");
+  app.add_flag("--tree", flags.tree, "Names as a tree, with the sums of each branch");
+  app.add_flag("--json", flags.json, "Everything, for programs");
+  app.add_flag(
+      "--verify", flags.verify,
+      "Read all of it: compare every CRC-32, and FILE.sha256 (the line of sha256sum) where "
+      "it is beside");
+  app.add_option("--convert", flags.output,
+                 "Write the weights as .safetensors, or as torch.save does (.pth, .pt, .bin)")
+      ->type_name("FILE");
+  app.add_flag("--force", flags.force, "Replace the FILE of --convert if it exists");
+  app.add_flag("--diff", flags.diff, "Compare two: names, shapes, types, the largest difference");
+  app.footer(kExamples);
+  std::vector<std::string> given;
+  Arguments rest = arguments;
+  while (!rest.empty()) {
+    SplitArguments split = split_arguments(app, rest);
+    given.insert(given.end(), split.flags.begin(), split.flags.end());
+    if (!split.command.empty()) {
+      flags.locations.push_back(split.command.front());
+      split.command.erase(split.command.begin());
+    }
+    rest = std::move(split.command);
+  }
+  if (!parse_flags(app, std::move(given))) {
+    return false;
+  }
+  const size_t wanted = flags.diff ? 2 : 1;
+  if (flags.locations.size() != wanted) {
+    throw UsageError("{} files given, and {} wanted; for example: lockstep inspect {}",
+                     flags.locations.size(), wanted,
+                     flags.diff ? "--diff a.pth b.pth" : "model.safetensors");
+  }
+  const int num_ways = flags.tree + flags.json + flags.diff + !flags.output.empty();
+  if (num_ways > 1 && !(flags.diff && flags.json && num_ways == 2)) {
+    throw UsageError("--tree, --json, --convert and --diff exclude each other (but --diff --json)");
+  }
+  return true;
+}
+
+int convert(const Flags& flags, const WeightSet& set) {
+  if (!flags.force && std::filesystem::exists(flags.output)) {
+    throw UsageError("{} exists; --force replaces it", flags.output);
+  }
+  const ConvertReport report = convert_weights(set, flags.output);
+  fmt::print("{}: {} tensors, {}\n", flags.output, report.num_tensors,
+             size_text(report.size_bytes));
+  if (!report.tied.empty()) {
+    fmt::print(
+        "  {} of them tied to others{}\n", report.tied.size(),
+        flags.output.ends_with(".safetensors") ? ": left out, and noted in the metadata" : "");
+  }
+  if (report.num_views != 0) {
+    fmt::print("  {} views are contiguous now\n", report.num_views);
+  }
+  if (report.num_values_left_out != 0) {
+    fmt::print("  {} values that are no tensors are left out: safetensors cannot hold them\n",
+               report.num_values_left_out);
+  }
+  return 0;
+}
+
+int diff(const Flags& flags) {
+  try {
+    const WeightSet a = open_weight_set(flags.locations[0], open_location);
+    const WeightSet b = open_weight_set(flags.locations[1], open_location);
+    const WeightDiff result = diff_weights(a, b);
+    fmt::print("{}", flags.json ? diff_json(result)
+                                : diff_text(flags.locations[0], flags.locations[1], result));
+    return result.is_equal() ? 0 : 1;
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep inspect: {}\n", error.what());
+    return kTrouble;  // 1 would say that they differ
+  }
+}
+
+// Throws FormatError for a file of no known kind.
+bool is_tokens(const std::string& location) {
+  if (std::filesystem::is_directory(location) || location.ends_with(kIndexSuffix)) {
+    return false;
+  }
+  const std::unique_ptr<ByteSource> source = open_location(location);
+  if (detect_weight_format(*source)) {
+    return false;
+  }
+  if (!may_be_tokens(*source)) {
+    throw FormatError(
+        "{}: not a file that inspect knows: safetensors, torch.save (zip, legacy, tar), .npy, "
+        ".npz, "
+        "an index of shards (*.index.json), tokens of llm.c or nanoGPT (*.bin)",
+        location);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<ByteSource> open_location(const std::string& location) {
+  return std::make_unique<FileSource>(location);
+}
+
+int inspect(const Arguments& arguments) {
+  Flags flags;
+  if (!parse(flags, arguments)) {
+    return 0;
+  }
+  if (flags.diff) {
+    return diff(flags);
+  }
+  const std::string& location = flags.locations.front();
+  if (is_tokens(location)) {
+    if (flags.tree || !flags.output.empty()) {
+      throw UsageError("{} holds tokens: there is no tree and nothing to convert", location);
+    }
+    return inspect_tokens(*open_location(location), flags.json, flags.verify);
+  }
+  const WeightSet set = open_weight_set(location, open_location);
+  const std::vector<Verified> verified =
+      flags.verify ? verify_weights(set) : std::vector<Verified>();
+  if (!flags.output.empty()) {
+    return convert(flags, set);
+  }
+  if (flags.json) {
+    fmt::print("{}", weights_json(location, set, verified));
+    return 0;
+  }
+  fmt::print("{}{}", flags.tree ? weights_tree(location, set) : weights_table(location, set),
+             verified_text(verified));
+  return 0;
+}
+
+}  // namespace lockstep::app

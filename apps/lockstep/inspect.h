@@ -1,0 +1,48 @@
+#pragma once
+
+// What `lockstep inspect` prints; inspect.cpp reads the flags.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/byte_source.h"
+#include "formats/convert.h"
+#include "formats/weight_diff.h"
+#include "formats/weight_set.h"
+
+namespace lockstep::app {
+
+// The one place that opens what is inspected.
+std::unique_ptr<ByteSource> open_location(const std::string& location);
+
+// What --verify found out about one file; a file that is damaged is an error instead.
+struct Verified {
+  std::string file;
+  size_t num_records = 0;    // whose CRC-32 was compared; 0: the file has none
+  bool has_sidecar = false;  // whose SHA-256 was compared
+};
+
+// Compares what `source` has: `num_records` is 0 for formats without checksums.
+Verified verify_with_sidecar(const ByteSource& source, const std::string& location,
+                             size_t num_records);
+std::vector<Verified> verify_weights(const WeightSet& set);
+std::string verified_text(const std::vector<Verified>& verified);
+
+// `verified` is empty without --verify.
+std::string weights_table(const std::string& location, const WeightSet& set);
+std::string weights_tree(const std::string& location, const WeightSet& set);
+std::string weights_json(const std::string& location, const WeightSet& set,
+                         const std::vector<Verified>& verified);
+
+// Whether a file that is none of weights may be one of tokens: by llm.c's magic or its name.
+bool may_be_tokens(const ByteSource& source);
+int inspect_tokens(const ByteSource& source, bool as_json, bool verify);
+
+std::string diff_text(const std::string& a, const std::string& b, const WeightDiff& diff);
+std::string diff_json(const WeightDiff& diff);
+
+// "1.50 GB": powers of ten, three digits.
+std::string size_text(uint64_t bytes);
+
+}  // namespace lockstep::app

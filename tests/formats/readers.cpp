@@ -1,0 +1,170 @@
+#include "formats/readers.h"
+
+#include <lockstep/base/error.h>
+
+#include "formats/npy.h"
+#include "formats/safetensors.h"
+#include "formats/sharded_index.h"
+#include "formats/sidecar.h"
+#include "formats/support.h"
+#include "formats/tensor_reader.h"
+#include "formats/token_file.h"
+#include "formats/torch_file.h"
+#include "formats/unpickler.h"
+#include "formats/weight_file.h"
+#include "formats/zip_reader.h"
+
+namespace lockstep::test {
+
+namespace {
+
+constexpr uint64_t kMaxReadBytes = 1u << 20;  // of one tensor: strides of 0 unfold
+
+// Every tensor of a file that was accepted lies inside it and can be read.
+void check_tensors(const std::vector<TensorInfo>& tensors, const ByteSource& source) {
+  for (const TensorInfo& tensor : tensors) {
+    LOCKSTEP_CHECK(tensor.offset_bytes <= source.size() &&
+                       tensor.size_bytes <= source.size() - tensor.offset_bytes,
+                   "{} at {}, {} bytes", shown(tensor.name), tensor.offset_bytes,
+                   tensor.size_bytes);
+    if (checked_bytes(tensor.dtype, tensor.shape).value_or(UINT64_MAX) > kMaxReadBytes) {
+      continue;
+    }
+    TensorReader reader(source, tensor);
+    uint64_t size = 0;
+    for (auto piece = reader.next(); !piece.empty(); piece = reader.next()) {
+      size += piece.size();
+    }
+    LOCKSTEP_CHECK(size == checked_bytes(tensor.dtype, tensor.shape), "{} bytes of {}", size,
+                   to_string(tensor.dtype, tensor.shape));
+  }
+}
+
+void read_safetensors_bytes(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  check_tensors(read_safetensors(source).tensors, source);
+}
+
+void read_index(std::string_view bytes) {
+  read_sharded_index(source_of(bytes));
+}
+
+void read_zip(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  const ZipReader zip(source);
+  for (const ZipEntry& entry : zip.entries()) {
+    zip.verify(entry);
+  }
+}
+
+template <TorchFile (*read)(const ByteSource&)>
+void read_torch_bytes(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  check_tensors(read(source).tensors, source);
+}
+
+void read_torch_zip_bytes(std::string_view bytes) {
+  read_torch_bytes<read_torch_zip>(bytes);
+  const MemorySource source = source_of(bytes);
+  verify_checksums(source, read_weight_file(source));
+}
+
+void read_pickle(std::string_view bytes) {
+  unpickle(bytes, {.file = "x"});
+}
+
+void read_npy_bytes(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  check_tensors({read_npy(source)}, source);
+}
+
+void read_npz_bytes(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  check_tensors(read_npz(ZipReader(source)), source);
+  if (detect_weight_format(source) == WeightFormat::Npz) {
+    verify_checksums(source, read_weight_file(source));
+  }
+}
+
+void read_tokens(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  const TokenFile file = read_token_file(source);
+  const uint64_t size = file.num_tokens * static_cast<uint64_t>(bits_of(file.dtype)) / 8;
+  LOCKSTEP_CHECK(file.offset_bytes + size == bytes.size(), "{} tokens", file.num_tokens);
+}
+
+void read_sidecar_bytes(std::string_view bytes) {
+  LOCKSTEP_CHECK(read_sidecar(source_of(bytes), "folder/x").size() == 64, "no digest");
+}
+
+void read_any(std::string_view bytes) {
+  const MemorySource source = source_of(bytes);
+  const WeightFile file = read_weight_file(source);
+  check_tensors(file.tensors, source);
+  verify_checksums(source, file);
+}
+
+}  // namespace
+
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all{
+      {"safetensors", read_safetensors_bytes, hostile_safetensors, {"small.safetensors"}},
+      {"index", read_index, hostile_index, {"small.index.json"}},
+      {"zip", read_zip, hostile_zip, {"state_dict.pth", "no_crc.pth", "arrays.npz"}},
+      {"torch",
+       read_torch_zip_bytes,
+       hostile_torch,
+       {"state_dict.pth", "checkpoint.pth", "no_crc.pth"}},
+      {"pickle", read_pickle, hostile_pickle, {}},
+      {"legacy",
+       read_torch_bytes<read_torch_legacy>,
+       hostile_legacy,
+       {"legacy.pth", "legacy_view.pth"}},
+      {"tar", read_torch_bytes<read_torch_tar>, hostile_tar, {"tar.pth"}},
+      {"npy", read_npy_bytes, hostile_npy, {"array.npy"}},
+      {"npz", read_npz_bytes, hostile_npz, {"arrays.npz"}},
+      {"tokens", read_tokens, hostile_tokens, {"tokens.bin"}},
+      {"sidecar", read_sidecar_bytes, hostile_sidecar, {"x.sha256"}},
+      {"any",
+       read_any,
+       hostile_any,
+       {"small.safetensors", "state_dict.pth", "legacy.pth", "tar.pth", "array.npy", "arrays.npz"}},
+  };
+  return all;
+}
+
+const Reader& reader(std::string_view name) {
+  for (const Reader& one : readers()) {
+    if (one.name == name) {
+      return one;
+    }
+  }
+  throw UsageError("there is no reader {}", name);
+}
+
+std::vector<std::string> seeds(const Reader& reader) {
+  std::vector<std::string> files;
+  for (const char* name : reader.goldens) {
+    files.push_back(golden(name));
+  }
+  if (reader.name == "pickle") {
+    for (const char* name : {"state_dict", "checkpoint"}) {
+      const std::string bytes = golden(std::string(name) + ".pth");
+      const MemorySource source = source_of(bytes);
+      const ZipReader zip(source);
+      files.push_back(zip.read(*zip.find(std::string(name) + "/data.pkl"), 1u << 20));
+    }
+  }
+  return files;
+}
+
+int fuzz(std::string_view reader_name, const uint8_t* data, size_t size) {
+  static const Reader& one = reader(reader_name);
+  try {
+    one.read({reinterpret_cast<const char*>(data), size});
+  } catch (const FormatError&) {
+  }
+  return 0;
+}
+
+}  // namespace lockstep::test
