@@ -4,11 +4,10 @@
 #include <cctype>
 #include <cstring>
 
-#include <curl/curl.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 
+#include "storage/curl_library.h"
 #include "storage/digest.h"
 
 namespace lockstep {
@@ -31,7 +30,7 @@ struct Exchange {
 
 long status_of(const Exchange& exchange) {
   long status = 0;
-  curl_easy_getinfo(exchange.handle, CURLINFO_RESPONSE_CODE, &status);
+  curl().easy_getinfo(exchange.handle, CURLINFO_RESPONSE_CODE, &status);
   return status;
 }
 
@@ -78,37 +77,37 @@ size_t take_header(char* bytes, size_t, size_t size, void* pointer) {
 
 void set_body(CURL* handle, const HttpRequest& request) {
   if (request.method == "HEAD") {
-    curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
+    curl().easy_setopt(handle, CURLOPT_NOBODY, 1L);
     return;
   }
   if (request.method == "PUT" || request.method == "POST") {
     // As "post fields": libcurl then signs their hash, and can send them twice.
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                     static_cast<curl_off_t>(request.body.size()));
-    curl_easy_setopt(
+    curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                       static_cast<curl_off_t>(request.body.size()));
+    curl().easy_setopt(
         handle, CURLOPT_POSTFIELDS,
         request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
   }
-  curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  curl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
 }
 
 void set_limits(CURL* handle, const S3Settings& settings, Deadline deadline) {
   // 0 would be no limit.
   const long left_ms = std::max(1, deadline.poll_ms());
   if (!deadline.is_never()) {
-    curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, left_ms);
+    curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, left_ms);
   }
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerSecond);
-  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall.count()));
+  curl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
+  curl().easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerSecond);
+  curl().easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall.count()));
 }
 
 void set_credentials(CURL* handle, const S3Settings& settings) {
   if (!settings.access_key.empty()) {
-    curl_easy_setopt(handle, CURLOPT_AWS_SIGV4,
-                     fmt::format("aws:amz:{}:s3", settings.region).c_str());
-    curl_easy_setopt(handle, CURLOPT_USERNAME, settings.access_key.c_str());
-    curl_easy_setopt(handle, CURLOPT_PASSWORD, settings.secret_key.c_str());
+    curl().easy_setopt(handle, CURLOPT_AWS_SIGV4,
+                       fmt::format("aws:amz:{}:s3", settings.region).c_str());
+    curl().easy_setopt(handle, CURLOPT_USERNAME, settings.access_key.c_str());
+    curl().easy_setopt(handle, CURLOPT_PASSWORD, settings.secret_key.c_str());
   }
 }
 
@@ -120,15 +119,12 @@ std::string HttpResponse::header(const std::string& name) const {
 }
 
 HttpClient::HttpClient(const S3Settings& settings) : settings_(settings) {
-  static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (ready != CURLE_OK) {
-    throw IoError("libcurl cannot start: {}", curl_easy_strerror(ready));
-  }
+  curl();  // here: the destructor must not be the first to look for it
 }
 
 HttpClient::~HttpClient() {
   for (void* handle : idle_) {
-    curl_easy_cleanup(handle);
+    curl().easy_cleanup(handle);
   }
 }
 
@@ -141,7 +137,7 @@ void* HttpClient::take() const {
       return handle;
     }
   }
-  void* handle = curl_easy_init();
+  void* handle = curl().easy_init();
   if (handle == nullptr) {
     throw IoError("libcurl cannot make a connection: out of memory");
   }
@@ -149,7 +145,7 @@ void* HttpClient::take() const {
 }
 
 void HttpClient::give_back(void* handle) const {
-  curl_easy_reset(handle);  // the connection stays open
+  curl().easy_reset(handle);  // the connection stays open
   const std::lock_guard lock(mutex_);
   idle_.push_back(handle);
 }
@@ -157,9 +153,9 @@ void HttpClient::give_back(void* handle) const {
 HttpResponse HttpClient::send(const HttpRequest& request, Deadline deadline) const {
   CURL* handle = take();
   Exchange exchange{.handle = handle, .request = &request, .response = {}};
-  std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(nullptr, curl_slist_free_all);
+  std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(nullptr, curl().slist_free_all);
   const auto add_header = [&](const std::string& line) {
-    headers.reset(curl_slist_append(headers.release(), line.c_str()));
+    headers.reset(curl().slist_append(headers.release(), line.c_str()));
   };
   for (const std::string& line : request.headers) {
     add_header(line);
@@ -171,30 +167,30 @@ HttpResponse HttpClient::send(const HttpRequest& request, Deadline deadline) con
     add_header("x-amz-security-token: " + settings_.session_token);
   }
   char words[CURL_ERROR_SIZE] = "";
-  curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
-  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, words);
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_body);
-  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &exchange);
-  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
-  curl_easy_setopt(handle, CURLOPT_HEADERDATA, &exchange);
-  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);  // "a/../b" is a key like any other
-  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
-  curl_easy_setopt(handle, CURLOPT_USERAGENT, fmt::format("lockstep/{}", kVersion).c_str());
+  curl().easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl().easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
+  curl().easy_setopt(handle, CURLOPT_ERRORBUFFER, words);
+  curl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_body);
+  curl().easy_setopt(handle, CURLOPT_WRITEDATA, &exchange);
+  curl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
+  curl().easy_setopt(handle, CURLOPT_HEADERDATA, &exchange);
+  curl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl().easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);  // "a/../b" is a key like any other
+  curl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl().easy_setopt(handle, CURLOPT_BUFFERSIZE, kBufferBytes);
+  curl().easy_setopt(handle, CURLOPT_USERAGENT, fmt::format("lockstep/{}", kVersion).c_str());
   set_body(handle, request);
   set_limits(handle, settings_, deadline);
   set_credentials(handle, settings_);
 
-  const CURLcode code = curl_easy_perform(handle);
+  const CURLcode code = curl().easy_perform(handle);
   HttpResponse response = std::move(exchange.response);
   response.status = static_cast<int>(status_of(exchange));
   if (exchange.is_too_long) {
     response.failure = "the answer is longer than what was asked for";
   } else if (code != CURLE_OK) {
-    response.failure = words[0] != '\0' ? words : curl_easy_strerror(code);
+    response.failure = words[0] != '\0' ? words : curl().easy_strerror(code);
   }
   give_back(handle);
   return response;

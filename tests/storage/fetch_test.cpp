@@ -1,0 +1,167 @@
+#include "storage/fetch.h"
+
+#include <filesystem>
+#include <sys/stat.h>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "storage/digest.h"
+#include "storage/local_copy.h"
+#include "support/refusal.h"
+#include "support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::string text_of(size_t size) {
+  std::string text(size, '\0');
+  for (size_t i = 0; i < size; ++i) {
+    text[i] = static_cast<char>(i * 7 + i / 251);
+  }
+  return text;
+}
+
+std::string sidecar_of(const std::string& text) {
+  return sha256_hex(std::as_bytes(std::span(text))) + "  name\n";
+}
+
+// Neither parts nor stamps.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.')) {
+      names.push_back(entry.path().lexically_relative(folder).string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class FetchTest : public testing::Test {
+ protected:
+  FetchTest() {
+    fs::create_directory(folder_.at("from"));
+    fs::create_directory(folder_.at("to"));
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(FetchTest, CopiesAFileOnce) {
+  const std::string text = text_of((20u << 20) + 3);
+  const std::string from = folder_.file("from/a", text, 0755);
+  const FetchReport first = fetch(from, folder_.at("to/deep/b"));
+  EXPECT_EQ(first.num_files, 1u);
+  EXPECT_EQ(first.bytes_copied, text.size());
+  EXPECT_TRUE(read_file(folder_.at("to/deep/b"), 64u << 20) == text);
+  struct stat info {};
+  ::stat(folder_.at("to/deep/b").c_str(), &info);
+  EXPECT_EQ(info.st_mode & 0777, 0755u);
+
+  const FetchReport second = fetch("file://" + from, folder_.at("to/deep/b"));
+  EXPECT_EQ(second.num_skipped, 1u);
+  EXPECT_EQ(second.bytes_copied, 0u);
+  EXPECT_EQ(files_in(folder_.at("to")), std::vector<std::string>{"deep/b"});
+}
+
+TEST_F(FetchTest, PutsAFileIntoAFolder) {
+  const std::string from = folder_.file("from/a", "x");
+  fetch(from, folder_.at("to"));
+  fetch(from, folder_.at("new/"));
+  EXPECT_EQ(read_file(folder_.at("to/a")), "x");
+  EXPECT_EQ(read_file(folder_.at("new/a")), "x");
+}
+
+TEST_F(FetchTest, CopiesAFolder) {
+  fs::create_directories(folder_.at("from/deep/er"));
+  folder_.file("from/a", text_of(10u << 20));
+  folder_.file("from/empty", "");
+  folder_.file("from/deep/er/b", "b");
+  const FetchReport report = fetch(folder_.at("from/"), folder_.at("to"));
+  EXPECT_EQ(report.num_files, 3u);
+  EXPECT_EQ(files_in(folder_.at("to")), (std::vector<std::string>{"a", "deep/er/b", "empty"}));
+  EXPECT_TRUE(read_file(folder_.at("to/a")) == text_of(10u << 20));
+  folder_.file("from/deep/er/b", "changed");
+  const FetchReport again = fetch(folder_.at("from"), folder_.at("to"));
+  EXPECT_EQ(again.num_skipped, 2u);
+  EXPECT_EQ(again.bytes_copied, 7u);
+}
+
+TEST_F(FetchTest, MendsACopyThatWasChanged) {
+  const std::string from = folder_.file("from/a", text_of(100'000));
+  const std::string to = folder_.at("to/a");
+  fetch(from, to);
+  const auto time = fs::last_write_time(to);
+  fs::last_write_time(to, time + std::chrono::hours(1));
+  EXPECT_EQ(fetch(from, to).num_skipped, 1u) << "touched, but the same";
+  std::string text = text_of(100'000);
+  text[77'777] ^= 1;
+  folder_.file("to/a", text);
+  EXPECT_EQ(fetch(from, to).num_skipped, 0u) << "a bit is another";
+  EXPECT_TRUE(read_file(to) == text_of(100'000));
+  folder_.file("to/a", "short");
+  EXPECT_EQ(fetch(from, to).num_skipped, 0u);
+  folder_.file("to/.a.fetched", "{\"no\": \"stamp\"");
+  EXPECT_EQ(fetch(from, to).num_skipped, 0u);
+}
+
+TEST_F(FetchTest, HonoursASidecar) {
+  const std::string from = folder_.file("from/a", "weights");
+  folder_.file("from/a.sha256", sidecar_of("weights"));
+  fetch(from, folder_.at("to/a"));
+  EXPECT_EQ(fetch(from, folder_.at("to/a")).num_skipped, 1u);
+  folder_.file("from/a.sha256", sidecar_of("others"));
+  EXPECT_THAT([&] { fetch(from, folder_.at("to/a")); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr(from + ": its SHA-256 is"),
+                                           HasSubstr("one of them is damaged"))));
+  EXPECT_EQ(read_file(folder_.at("to/a")), "weights") << "what was there stays";
+  folder_.file("from/a.sha256", "no digits");
+  EXPECT_THAT([&] { fetch(folder_.at("from"), folder_.at("to")); },
+              ThrowsMessage<IoError>(HasSubstr("64 hexadecimal digits")));
+  for (const std::string& name : files_in(folder_.at("to"))) {
+    EXPECT_FALSE(name.ends_with(".part")) << name;
+  }
+}
+
+TEST_F(FetchTest, FetchesOnceForTwo) {
+  const std::string from = folder_.file("from/a", text_of(30u << 20));
+  FetchReport reports[2];
+  {
+    std::jthread other([&] { reports[0] = fetch(from, folder_.at("to/a")); });
+    reports[1] = fetch(from, folder_.at("to/a"));
+  }
+  EXPECT_EQ(reports[0].num_skipped + reports[1].num_skipped, 1u);
+}
+
+TEST_F(FetchTest, NamesWhatIsWrong) {
+  EXPECT_THAT([&] { fetch(folder_.at("absent"), folder_.at("to")); },
+              ThrowsMessage<IoError>(HasSubstr("cannot list " + folder_.at("absent"))));
+  EXPECT_THAT([&] { fetch(folder_.at("from"), folder_.at("to")); },
+              ThrowsMessage<IoError>(HasSubstr("there is no file " + folder_.at("from"))));
+  const std::string from = folder_.file("from/a", "x");
+  EXPECT_THAT(test::refusal([&] { fetch(from, folder_.at("from")); }),
+              HasSubstr("would be copied over itself"));
+  EXPECT_THAT(test::refusal([&] { fetch(from, ""); }), HasSubstr("has no place to go to"));
+  EXPECT_THAT([&] { fetch(from, folder_.at("from/a/b")); },
+              ThrowsMessage<IoError>(HasSubstr("cannot make the folder of")));
+}
+
+TEST_F(FetchTest, WhoIsToldToEndLeavesNoParts) {
+  UnfinishedFiles unfinished;
+  PartFile part(folder_.at("to/a"), &unfinished);
+  EXPECT_TRUE(fs::exists(part.path()));
+  unfinished.delete_all();
+  EXPECT_FALSE(fs::exists(part.path()));
+}
+
+}  // namespace
+}  // namespace lockstep
