@@ -118,6 +118,9 @@ function(lockstep_summary)
   endif()
   message(STATUS "  ccache     ${LOCKSTEP_CCACHE}")
   message(STATUS "  sanitizers ${LOCKSTEP_SANITIZE}")
+  if(LOCKSTEP_TESTS AND NOT LOCKSTEP_CLANG_FUZZES)
+    message(STATUS "  fuzzers    not built: no clang with libFuzzer")
+  endif()
 endfunction()
 
 # What users link: lockstep::lockstep, all public areas.

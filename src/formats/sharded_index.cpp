@@ -36,6 +36,8 @@ Json parse_without_repeats(const std::string& file, const std::string& text) {
     return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
     throw FormatError("{}: the index is not JSON in UTF-8 at offset {}", file, error.byte);
+  } catch (const Json::exception& error) {
+    throw FormatError("{}: the index holds a number beyond all limits", file);
   }
 }
 

@@ -116,6 +116,7 @@ std::vector<HostileFile> hostile_index() {
       {"empty-name", R"({"weight_map":{"a":""}})"},
       {"zero-byte", R"({"weight_map":{"a":"b\u0000c"}})"},
       {"number", R"({"weight_map":{"a":7}})"},
+      {"huge-number", R"({"metadata":{"total_size":5e555},"weight_map":{}})"},
       {"deep", R"({"weight_map":)" + std::string(1000, '[') + std::string(1000, ']') + "}"},
   };
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 
 #include "formats/convert.h"
 #include "formats/safetensors.h"
+#include "formats/sidecar.h"
 #include "formats/support.h"
 #include "formats/torch_file.h"
 #include "formats/weight_diff.h"
@@ -140,6 +142,18 @@ TEST_F(WeightSetTest, ConversionRefusesOtherNamesAndLeavesNothing) {
   EXPECT_THAT([&] { convert_weights(set, folder_.at("a.onnx")); },
               ThrowsMessage<UsageError>(HasSubstr("must end in .safetensors, .pth, .pt or .bin")));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(WeightSetTest, AFileThatShrinksWhileItIsReadIsAnErrorAndLeavesNothing) {
+  for (const char* name : {"small.safetensors", "state_dict.pth", "legacy.pth", "tar.pth"}) {
+    const std::string path = folder_.file("shrinks", test::golden(name));
+    const WeightSet set = open(path);
+    ASSERT_EQ(::truncate(path.c_str(), 300), 0);
+    EXPECT_THROW(convert_weights(set, folder_.at("out.safetensors")), IoError) << name;
+    EXPECT_THROW(diff_weights(set, open(golden_path(name))), IoError) << name;
+    EXPECT_THROW(verify_sidecar(*set.parts[0].source, ""), IoError) << name;
+    EXPECT_FALSE(std::filesystem::exists(folder_.at("out.safetensors")));
+  }
 }
 
 TEST_F(WeightSetTest, DiffFindsTheLargestDifference) {

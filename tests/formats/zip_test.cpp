@@ -1,8 +1,12 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
 
+#include "base/env.h"
 #include "formats/crc32.h"
 #include "formats/little_endian.h"
 #include "formats/support.h"
@@ -128,6 +132,52 @@ TEST(Zip, ReadsZip64Sizes) {
   const MemorySource source = test::source_of(bytes);
   const ZipReader reader(source);
   EXPECT_EQ(reader.read(*reader.find("r/b"), 100), "second record");
+}
+
+// Zeros by doubling: CRC-32 without reading them.
+uint32_t crc_of_zeros(uint64_t size) {
+  const std::byte zero{};
+  uint32_t crc = 0;
+  uint32_t power = crc32(0, std::span(&zero, 1));
+  for (uint64_t bit = 1; bit <= size; bit *= 2, power = crc32_combine(power, power, bit / 2)) {
+    if ((size & bit) != 0) {
+      crc = crc32_combine(crc, power, bit);
+    }
+  }
+  return crc;
+}
+
+TEST(Zip, ReadsAFileOfMoreThanFourGigabytes) {
+  if (!Env().flag("LOCKSTEP_LONG_TESTS").value_or(false)) {
+    GTEST_SKIP() << "LOCKSTEP_LONG_TESTS=1 reads 5 GB";
+  }
+  const test::TempFolder folder;
+  const std::string path = folder.file("large.zip", "");
+  const UniqueFd fd = open_file(path, O_WRONLY);
+  constexpr uint64_t kLargeBytes = 5'000'000'000;
+  ZipEntry large{.name = "r/large", .size_bytes = kLargeBytes, .crc = crc_of_zeros(kLargeBytes)};
+  ZipEntry last{.name = "r/last", .size_bytes = 4, .crc = crc_of("last")};
+  const auto put = [&](uint64_t offset, const std::string& bytes) {
+    ASSERT_EQ(::lseek(fd.get(), static_cast<off_t>(offset), SEEK_SET), static_cast<off_t>(offset));
+    write_all(fd.get(), bytes.data(), bytes.size());
+  };
+  const std::string header = zip::local_header(large, 64);
+  put(0, header);
+  last.header_offset = header.size() + kLargeBytes + zip::descriptor(large).size();
+  put(header.size() + kLargeBytes,
+      zip::descriptor(large) + zip::local_header(last, 64) + "last" + zip::descriptor(last));
+  const uint64_t directory_offset =
+      last.header_offset + zip::local_header(last, 64).size() + 4 + zip::descriptor(last).size();
+  const std::string directory = zip::central_record(large) + zip::central_record(last);
+  put(directory_offset,
+      directory + zip::end_records(2, directory_offset, directory_offset + directory.size()));
+  const FileSource source(path);
+  const ZipReader reader(source);
+  EXPECT_EQ(reader.find("r/large")->size_bytes, kLargeBytes);
+  EXPECT_EQ(reader.read(*reader.find("r/last"), 10), "last");
+  for (const ZipEntry& entry : reader.entries()) {
+    reader.verify(entry);
+  }
 }
 
 TEST(Zip, RefusesTooManyRecords) {
