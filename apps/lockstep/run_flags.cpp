@@ -24,6 +24,7 @@ constexpr const char* kExamples =
     "                             --node-rank 1, on the other node\n"
     "  lockstep run --hosts a,b --nproc-per-node 4 ./my_program         over ssh\n"
     "  srun lockstep run ./my_program                                   one task per node\n"
+    "  lockstep run --stage s3://models/gpt2:/scratch/gpt2 ./my_program /scratch/gpt2\n"
     "  lockstep run --image job.sqsh --mount /data:/data:ro -- /opt/my_program\n"
     "\n"
     "OMP_NUM_THREADS, if it is unset, becomes the cores of this host divided by its ranks.\n"
@@ -149,9 +150,17 @@ void add_host_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--join", flags.join, "", "");  // what --hosts starts there
 }
 
+void add_stage_flags(CLI::App& app, RunFlags& flags) {
+  add_list(app, "--stage", flags.stages, "SRC:DST",
+           "Before the ranks start, bring a file or folder (a path, s3://bucket/key) to each node, "
+           "once (several times)",
+           "Files");
+}
+
 void add_image_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "In an image";
-  add(app, "--image", flags.image, "FILE.sqsh", "Run PROGRAM with this image as its root", group);
+  add(app, "--image", flags.image, "FILE.sqsh",
+      "Run PROGRAM with this image as its root; s3://bucket/key is fetched first", group);
   add_list(app, "--mount", flags.mounts, "SRC:DST[:ro]",
            "Show a folder of the host in it (several times)", group);
   add(app, "--container-runtime", flags.container_runtime, "builtin|enroot|apptainer|charliecloud",
@@ -217,6 +226,7 @@ std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& e
   add_supervision_flags(app, read.flags);
   add_meeting_flags(app, read.flags);
   add_host_flags(app, read.flags);
+  add_stage_flags(app, read.flags);
   add_image_flags(app, read.flags);
   add_preview_flags(app, read.flags);
   add_refused_flags(app, read.flags);

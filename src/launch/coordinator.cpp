@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <signal.h>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -15,11 +14,6 @@ namespace {
 // nothing of the others' silence in that time.
 constexpr auto kOwnSleep = std::chrono::seconds(1);
 constexpr int kNotStarted = 1;  // exit code if the nodes never came together
-
-// Of a process: pids alone are the same in many containers.
-auto identity_of(const MemberInfo& info) {
-  return std::tie(info.host, info.address, info.pid, info.node_rank, info.master_port);
-}
 
 }  // namespace
 
@@ -48,85 +42,11 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
     let_go(id, message.signal, now);
   } else if (message.kind == MemberSays::Signal) {
     signal(message.signal, now);
+  } else if (message.kind == MemberSays::Staged || message.kind == MemberSays::CannotStage) {
+    take_staged(id, found->second, message, now);
   } else if (message.kind != MemberSays::Beat && message.generation == generation_) {
     take(id, found->second, message, now);
   }
-}
-
-std::string Coordinator::why_not(const MemberInfo& info) const {
-  std::string present;
-  for (const auto& [id, member] : members_) {
-    if (member.info.what != info.what) {
-      return fmt::format(
-          "it runs something else ({}) than the node on {} ({}); do two jobs share "
-          "an endpoint and an id?",
-          info.what, member.info.host, member.info.what);
-    }
-    if (info.node_rank >= 0 && member.info.node_rank == info.node_rank) {
-      return fmt::format("node rank {} is taken by {} (pid {})", info.node_rank, member.info.host,
-                         member.info.pid);
-    }
-    present += (present.empty() ? "" : ", ") + member.info.host;
-  }
-  if (info.node_rank >= options_.max_nodes) {
-    return fmt::format("node rank {} is not in [0, {})", info.node_rank, options_.max_nodes);
-  }
-  if (members_.size() >= static_cast<size_t>(options_.max_nodes)) {
-    return fmt::format("the job has its {} node{} already: {}", options_.max_nodes,
-                       options_.max_nodes == 1 ? "" : "s", present);
-  }
-  return "";
-}
-
-void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
-  if (is_over()) {
-    tell_end(id);
-    return;
-  }
-  if (members_.count(id) != 0) {
-    lose(id, "it joined twice", now);
-    return;
-  }
-  // It gave up a connection whose end has not come through yet.
-  const auto before = std::find_if(members_.begin(), members_.end(), [&](const auto& entry) {
-    return identity_of(entry.second.info) == identity_of(info);
-  });
-  if (before != members_.end()) {
-    lose(before->first, "it joins anew", now);
-    if (is_over()) {
-      tell_end(id);
-      return;
-    }
-  }
-  if (const std::string reason = why_not(info); !reason.empty()) {
-    actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
-    actions_.hang_up(id);
-    return;
-  }
-  members_[id] = {.info = info, .sequence = next_sequence_++, .last_heard = now};
-  if (state_ == State::Running) {
-    say(fmt::format("{} joins: all ranks are started anew with {} nodes", info.host,
-                    members_.size()));
-    stop(true, now);
-  }
-  tick(now);
-}
-
-// Ranks follow the nodes: those with a fixed place there, then as in the last generation, then the
-// head, then as they came.
-std::vector<MemberId> Coordinator::order_members() const {
-  std::vector<MemberId> ids;
-  for (const auto& [id, member] : members_) {
-    ids.push_back(id);
-  }
-  const auto key = [this](MemberId id) {
-    const Member& member = members_.at(id);
-    const auto last = [](int place) { return place < 0 ? INT32_MAX : place; };
-    return std::tuple(last(member.info.node_rank), last(member.order), !member.info.is_head,
-                      member.sequence);
-  };
-  std::sort(ids.begin(), ids.end(), [&](MemberId a, MemberId b) { return key(a) < key(b); });
-  return ids;
 }
 
 void Coordinator::start(Time now) {
@@ -254,7 +174,9 @@ void Coordinator::lose(MemberId id, const std::string& why, Time now) {
   const Member member = found->second;
   members_.erase(found);
   actions_.hang_up(id);
-  if (state_ == State::Running) {
+  if (state_ == State::Running && member.order < 0) {
+    say(fmt::format("{} left before it took part: {}", member.info.host, why));
+  } else if (state_ == State::Running) {
     break_off(fmt::format("{} is lost: {}; its ranks are counted as dead", who(member), why), 1);
     fail(true, now);
   } else {
@@ -354,7 +276,9 @@ void Coordinator::settle(Time now) {
   if (state_ == State::Stopping && start_anew_) {
     gather(now);
     if (members_.size() >= static_cast<size_t>(options_.min_nodes)) {
-      start(now);
+      if (!is_anyone_staging()) {
+        start(now);
+      }
     } else {
       say(fmt::format("waiting up to {} for {} more node(s)", to_text(options_.join_timeout),
                       static_cast<size_t>(options_.min_nodes) - members_.size()));
@@ -418,7 +342,12 @@ void Coordinator::tick(Time now) {
   } else if (!last_call_) {
     last_call_ = now + options_.last_call;
   }
-  if (present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_)) {
+  const bool is_complete =
+      present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_);
+  if (is_complete && is_anyone_staging()) {
+    return;  // the last of them starts it
+  }
+  if (is_complete) {
     start(now);
   } else if (now >= gather_by_ && !last_call_) {
     std::string names;
@@ -447,7 +376,8 @@ Deadline Coordinator::next_tick() const {
   if (stop_asked_) {
     next = next.earlier(Deadline::at(*stop_asked_));
   }
-  if (state_ == State::Gathering) {
+  const bool waits_for_files = last_call_ && is_anyone_staging();
+  if (state_ == State::Gathering && !waits_for_files) {
     next = next.earlier(Deadline::at(last_call_.value_or(gather_by_)));
   }
   return next;

@@ -81,6 +81,9 @@ class Coordinator {
 
   void join(MemberId id, const MemberInfo& info, Time now);
   std::string why_not(const MemberInfo& info) const;
+  void take_staged(MemberId id, Member& member, const MemberMessage& message, Time now);
+  bool is_anyone_staging() const;
+  void welcome(const Member& member, Time now);  // to a running job
   void take(MemberId id, Member& member, const MemberMessage& message, Time now);
   void take_end(const MemberMessage& message, Time now);
   bool may_leave(const Member& member, int signal) const;

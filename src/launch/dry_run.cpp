@@ -101,6 +101,10 @@ Meeting meeting_without_key(MeetingOptions options) {
 
 std::string dry_run_text(const LaunchOptions& options) {
   std::string text;
+  for (const StageItem& item : options.stages) {
+    text += fmt::format("before the ranks start, on each node: {} to {}\n", item.source,
+                        item.destination);
+  }
   if (options.container) {
     text += container_text(*options.container);
   }

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberInfo, host, address, pid, node_rank, num_nodes,
-                                   procs_per_node, master_port, what)
+                                   procs_per_node, master_port, what, is_staging)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, restart_count, first_node, num_nodes, first_rank,
                                    world_size, store, master_addr, master_port)
 
@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array kMemberWords{"join",   "started", "cannot_start", "ended",
-                                  "failed", "idle",    "signal",       "beat"};
+constexpr std::array kMemberWords{"join", "started", "cannot_start", "ended",  "failed",
+                                  "idle", "signal",  "beat",         "staged", "cannot_stage"};
 constexpr std::array kHeadWords{"refused", "start", "stop", "kill", "checkpoint", "end", "beat"};
 
 template <typename Kind, size_t N>
@@ -30,6 +30,10 @@ Kind kind_of(const Json& json, const std::array<const char*, N>& words) {
     }
   }
   throw FormatError("a message of the job is of the unknown kind {}", word);
+}
+
+bool has_fields(MemberSays kind) {
+  return kind != MemberSays::Beat && kind != MemberSays::Idle && kind != MemberSays::Staged;
 }
 
 // What a program printed need not be UTF-8; a letter replaced is better than a message lost.
@@ -45,7 +49,7 @@ std::string MemberMessage::to_json() const {
     json["info"] = info;
   } else if (kind == MemberSays::Signal) {
     json["signal"] = signal;
-  } else if (kind != MemberSays::Beat && kind != MemberSays::Idle) {
+  } else if (has_fields(kind)) {
     json.update({{"rank", rank},
                  {"pid", pid},
                  {"code", status.code},
@@ -68,7 +72,7 @@ MemberMessage MemberMessage::from_json(const std::string& text) try {
     message.info = json.at("info");
   } else if (message.kind == MemberSays::Signal) {
     message.signal = json.at("signal");
-  } else if (message.kind != MemberSays::Beat && message.kind != MemberSays::Idle) {
+  } else if (has_fields(message.kind)) {
     message.rank = json.at("rank");
     message.pid = json.at("pid");
     message.status = {.code = json.at("code"), .signal = json.at("killed_by")};

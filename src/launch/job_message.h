@@ -24,6 +24,7 @@ struct MemberInfo {
   uint16_t master_port = 0;  // kept free there for a store of rank 0's own
   std::string what;          // version and command: all members must agree
   bool is_head = false;      // it hosts the head
+  bool is_staging = false;   // its files are on the way: it cannot start ranks yet
 };
 
 // From a member to the head.
@@ -36,6 +37,8 @@ enum class MemberSays {
   Idle,         // no process of that generation is left
   Signal,       // signal: that the member was sent
   Beat,         // it lives
+  Staged,       // its files are there
+  CannotStage,  // text: why; status
 };
 
 struct MemberMessage {

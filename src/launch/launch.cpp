@@ -78,7 +78,7 @@ int run_job(const LaunchOptions& options) {
     job_options.output.log_dir =
         std::filesystem::absolute(job_options.output.log_dir).lexically_normal().string();
   }
-  if (options.container && options.hosts.empty()) {
+  if (options.container && options.hosts.empty() && options.stages.empty()) {
     const bool is_builtin = options.container->runtime == ContainerRuntime::Builtin;
     check_image(*options.container, is_builtin ? options.command.front() : "");
   }

@@ -27,6 +27,7 @@
 #include "launch/meeting.h"
 #include "launch/output_options.h"
 #include "launch/placement.h"
+#include "launch/stage.h"
 
 namespace lockstep {
 
@@ -46,7 +47,8 @@ struct LaunchOptions {
   uint16_t master_port = 0;            // MASTER_PORT on one node; 0: a free one
   OutputOptions output;
   PlacementOptions placement;
-  std::optional<ContainerOptions> container;                        // run the program in this image
+  std::vector<StageItem> stages;              // files that each node gets before its ranks start
+  std::optional<ContainerOptions> container;  // run the program in this image
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   IsolationMode isolation = IsolationMode::Auto;

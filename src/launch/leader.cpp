@@ -109,7 +109,8 @@ MemberInfo Leader::describe() const {
           .procs_per_node = options_.procs_per_node,
           .master_port = master_.port,
           .what = what,
-          .is_head = head_ != nullptr};
+          .is_head = head_ != nullptr,
+          .is_staging = stager_ || stage_failure_};
 }
 
 int Leader::run() {
@@ -117,10 +118,13 @@ int Leader::run() {
   block_signals();
   if (!options_.hosts.empty()) {
     start_hosts();
-  } else if (head_) {
-    tell({.kind = MemberSays::Join, .info = describe()});
+  } else {
+    start_staging();
+    if (head_) {
+      tell({.kind = MemberSays::Join, .info = describe()});
+    }
   }
-  while (!is_over() || (ranks_ && !ranks_->is_gone())) {
+  while (!is_over() || (ranks_ && !ranks_->is_gone()) || stager_) {
     poll_once();
   }
   return finish();
@@ -187,13 +191,17 @@ void Leader::poll_once() {
       tell(message);
     }
   }
-  if (is_over() && !ranks_) {
+  if (is_over() && !ranks_ && !stager_) {
     return;
+  }
+  if (is_over() && stager_) {
+    stager_->stop();
   }
   std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
                             {head_ ? head_->fd() : -1, POLLIN, 0},
                             {link_ ? link_->fd() : -1, POLLIN, 0},
-                            {options_.life_fd, POLLIN, 0}};
+                            {options_.life_fd, POLLIN, 0},
+                            {stager_ ? stager_->fd() : -1, POLLIN, 0}};
   if (ranks_) {
     ranks_->add_polls(polls);
   }
@@ -207,6 +215,9 @@ void Leader::poll_once() {
   }
   if (polls[0].revents != 0) {
     read_signals();
+  }
+  if (polls[4].revents != 0 && stager_) {
+    serve_stager();
   }
   if (starter_) {
     if (const auto failure = starter_->serve(polls)) {
@@ -263,6 +274,9 @@ void Leader::try_to_join() {
     next_try_ = Deadline::never();
     next_beat_ = Deadline::after(kBeatInterval);
     tell({.kind = MemberSays::Join, .info = describe()});
+    if (stage_failure_) {
+      tell(*stage_failure_);
+    }
     return;
   } catch (const UsageError& error) {  // another job is there, or the secret is another
     if (meeting_.endpoints.size() == 1) {
@@ -274,7 +288,8 @@ void Leader::try_to_join() {
     last_refusal_ = error.what();
   }
   if (join_by_.expired()) {
-    give_up(fmt::format("the head of the job did not answer within {}: {}",
+    give_up(fmt::format("{}the head of the job did not answer within {}: {}",
+                        stage_failure_ ? stage_failure_->text + "; and " : "",
                         to_text(options_.meeting.join_timeout), last_refusal_));
   }
 }

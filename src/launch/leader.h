@@ -17,6 +17,7 @@
 #include "launch/local_ranks.h"
 #include "launch/meeting.h"
 #include "launch/plan.h"
+#include "launch/stage.h"
 #include "launch/starter.h"
 
 namespace lockstep {
@@ -44,6 +45,8 @@ class Leader {
   void tell(const MemberMessage& message);  // the head, wherever it is
   void obey(const HeadMessage& message);
   void start_ranks(const Assignment& place);
+  void start_staging();
+  void serve_stager();
   MemberInfo describe() const;
   bool may_come_back() const;
   void give_up(const std::string& why);
@@ -63,8 +66,10 @@ class Leader {
   std::unique_ptr<Head> head_;
   std::unique_ptr<HeadLink> link_;  // empty while there is no connection
 
-  std::unique_ptr<Starter> starter_;     // if the nodes are on other hosts
-  std::unique_ptr<LocalRanks> ranks_;    // empty before the first start
+  std::unique_ptr<Starter> starter_;   // if the nodes are on other hosts
+  std::unique_ptr<LocalRanks> ranks_;  // empty before the first start
+  std::unique_ptr<Stager> stager_;     // while this node's files are on the way
+  std::optional<MemberMessage> stage_failure_;
   std::vector<MemberMessage> deferred_;  // for the head
   size_t next_endpoint_ = 0;
   Deadline join_by_ = Deadline::never();

@@ -23,10 +23,7 @@ std::vector<std::string> split_at_colons(const std::string& text) {
   return parts;
 }
 
-std::string checked_source(const std::string& text, const std::string& source) {
-  if (source.empty()) {
-    throw UsageError("--mount {}: the source, before the colon, is missing", text);
-  }
+void check_source(const std::string& text, const std::string& source) {
   struct stat info {};
   if (::stat(source.c_str(), &info) != 0) {
     throw UsageError("--mount {}: the source {}: {}", text, source, errno_text(errno));
@@ -34,7 +31,6 @@ std::string checked_source(const std::string& text, const std::string& source) {
   if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) {
     throw UsageError("--mount {}: the source {} is neither a folder nor a file", text, source);
   }
-  return std::filesystem::absolute(source).lexically_normal().string();
 }
 
 std::string checked_target(const std::string& text, const std::string& target) {
@@ -62,7 +58,7 @@ std::string checked_target(const std::string& text, const std::string& target) {
 
 }  // namespace
 
-Mount parse_mount(const std::string& text) {
+Mount parse_mount_of_later(const std::string& text) {
   const std::vector<std::string> parts = split_at_colons(text);
   if (parts.size() < 2) {
     throw UsageError("--mount {} names no target; write SRC:DST, SRC:DST:ro or SRC:DST:rw", text);
@@ -71,9 +67,18 @@ Mount parse_mount(const std::string& text) {
     throw UsageError(
         "--mount {}: what follows SRC:DST is ro or rw, and a path can have no colon in it", text);
   }
-  return {.source = checked_source(text, parts[0]),
+  if (parts[0].empty()) {
+    throw UsageError("--mount {}: the source, before the colon, is missing", text);
+  }
+  return {.source = std::filesystem::absolute(parts[0]).lexically_normal().string(),
           .target = checked_target(text, parts[1]),
           .read_only = parts.size() == 3 && parts[2] == "ro"};
+}
+
+Mount parse_mount(const std::string& text) {
+  Mount mount = parse_mount_of_later(text);
+  check_source(text, text.substr(0, text.find(':')));
+  return mount;
 }
 
 std::string to_text(const Mount& mount) {

@@ -16,6 +16,9 @@ struct Mount {
 // the current folder. Throws UsageError that says which side is wrong.
 Mount parse_mount(const std::string& text);
 
+// The same, but SRC need not exist yet: staging may bring it, and entering the image looks again.
+Mount parse_mount_of_later(const std::string& text);
+
 // "SRC:DST:ro".
 std::string to_text(const Mount& mount);
 

@@ -13,6 +13,7 @@
 #include "launch/command.h"
 #include "launch/gpus.h"
 #include "launch/plan.h"
+#include "storage/storage.h"
 
 namespace lockstep {
 
@@ -94,12 +95,26 @@ std::optional<ContainerOptions> container_options(const RunFlags& flags) {
     return std::nullopt;
   }
   ContainerOptions options{
-      .image = std::filesystem::absolute(flags.image).lexically_normal().string(),
+      .image = is_remote(flags.image)
+                   ? stage_image(flags.image, Env()).destination
+                   : std::filesystem::absolute(flags.image).lexically_normal().string(),
       .runtime = parse_container_runtime(or_else(flags.container_runtime, "builtin"))};
   for (const std::string& mount : flags.mounts) {
-    options.mounts.push_back(parse_mount(mount));
+    options.mounts.push_back(flags.stages.empty() ? parse_mount(mount)
+                                                  : parse_mount_of_later(mount));
   }
   return options;
+}
+
+std::vector<StageItem> stage_items(const RunFlags& flags) {
+  std::vector<StageItem> items;
+  for (const std::string& stage : flags.stages) {
+    items.push_back(parse_stage(stage));
+  }
+  if (!flags.image.empty() && is_remote(flags.image)) {
+    items.push_back(stage_image(flags.image, Env()));
+  }
+  return items;
 }
 
 // The nodes are the hosts, so what else says where nodes are contradicts them.
@@ -233,6 +248,7 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
   options.isolation = parse_isolation(or_else(flags.isolation, "auto"));
   options.output = output_options(flags, host);
   options.placement = placement_options(flags);
+  options.stages = stage_items(flags);
   options.container = container_options(flags);
   options.hosts = host_entries(flags);
   options.host_env = flags.env;

@@ -59,6 +59,7 @@ struct RunFlags {
   std::string image;
   std::vector<std::string> mounts;
   std::string container_runtime;
+  std::vector<std::string> stages;
   // Instead of running
   bool dry_run = false;
   std::string emit;
