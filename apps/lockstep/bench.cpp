@@ -25,7 +25,8 @@ constexpr int kMaxRanks = 64;  // their sums of small numbers are exact in every
 constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
-const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter", "ddp", "launch"};
+const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter",
+                           "ddp",       "launch",    "tokenize"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "none"};
@@ -33,7 +34,8 @@ const Names kPeers = {"gloo", "none"};
 constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
     "ranks: allreduce, broadcast, allgather or reducescatter. A whole training step: lockstep "
-    "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help.";
+    "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Tokenizers: "
+    "lockstep bench tokenize --help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -227,6 +229,9 @@ int bench(const Arguments& arguments) {
   }
   if (!arguments.empty() && arguments[0] == "launch") {
     return bench_launch({arguments.begin() + 1, arguments.end()});
+  }
+  if (!arguments.empty() && arguments[0] == "tokenize") {
+    return bench_tokenize({arguments.begin() + 1, arguments.end()});
   }
   const auto request = parse_request(arguments);
   if (!request) {

@@ -92,58 +92,58 @@ void BytePair::append_ids(std::string_view text, EncodeScratch& scratch) const {
 }
 
 void BytePair::append_piece(std::string_view piece, EncodeScratch& scratch) const {
-  std::vector<int32_t>& symbols = scratch.symbols;
+  std::vector<MergeSymbol>& symbols = scratch.symbols;
   symbols.clear();
   for (const char c : piece) {
-    const int32_t symbol = symbol_of_[static_cast<unsigned char>(c)];
-    if (symbol >= 0) {
-      symbols.push_back(symbol);
+    const int32_t id = symbol_of_[static_cast<unsigned char>(c)];
+    if (id >= 0) {
+      symbols.push_back({.id = id});
     }
   }
   if (symbols.size() > kFewSymbols) {
     merge_many(symbols);
   } else if (symbols.size() > 1) {
-    merge_few(symbols, scratch.ranks);
+    merge_few(symbols);
   }
-  for (const int32_t symbol : symbols) {
-    scratch.ids.add(symbol);
+  const size_t before = scratch.ids.size();
+  for (const MergeSymbol& symbol : symbols) {
+    scratch.ids.add(symbol.id);
   }
-  scratch.cache.store(piece, symbols);
+  scratch.cache.store(piece, scratch.ids.ids().subspan(before));
 }
 
-void BytePair::merge_few(std::vector<int32_t>& symbols, std::vector<uint32_t>& ranks) const {
-  size_t num_pairs = symbols.size() - 1;
-  ranks.resize(symbols.size());
-  for (size_t i = 0; i < num_pairs; ++i) {
-    ranks[i] = ranks_.rank(symbols[i], symbols[i + 1]);
+void BytePair::merge_few(std::vector<MergeSymbol>& symbols) const {
+  MergeSymbol* const first = symbols.data();
+  size_t last = symbols.size() - 1;
+  for (size_t i = 0; i < last; ++i) {
+    first[i].rank = ranks_.rank(first[i].id, first[i + 1].id);
   }
-  while (num_pairs > 0) {
+  first[last].rank = PairRanks::kNone;
+  while (true) {
     size_t best = 0;
-    for (size_t i = 1; i < num_pairs; ++i) {
-      best = ranks[i] < ranks[best] ? i : best;
+    uint32_t lowest = first[0].rank;
+    for (size_t i = 1; i < last; ++i) {
+      if (first[i].rank < lowest) {
+        lowest = first[i].rank;
+        best = i;
+      }
     }
-    if (ranks[best] == PairRanks::kNone) {
+    if (lowest == PairRanks::kNone) {
       break;
     }
-    symbols[best] = ranks_.merged(ranks[best]);
-    std::copy(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 2,
-              symbols.begin() + static_cast<std::ptrdiff_t>(num_pairs) + 1,
-              symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-    std::copy(ranks.begin() + static_cast<std::ptrdiff_t>(best) + 1,
-              ranks.begin() + static_cast<std::ptrdiff_t>(num_pairs),
-              ranks.begin() + static_cast<std::ptrdiff_t>(best));
-    --num_pairs;
+    std::copy(first + best + 2, first + last + 1, first + best + 1);
+    --last;
+    first[best].id = ranks_.merged(lowest);
+    first[best].rank =
+        best < last ? ranks_.rank(first[best].id, first[best + 1].id) : PairRanks::kNone;
     if (best > 0) {
-      ranks[best - 1] = ranks_.rank(symbols[best - 1], symbols[best]);
-    }
-    if (best < num_pairs) {
-      ranks[best] = ranks_.rank(symbols[best], symbols[best + 1]);
+      first[best - 1].rank = ranks_.rank(first[best - 1].id, first[best].id);
     }
   }
-  symbols.resize(num_pairs + 1);
+  symbols.resize(last + 1);
 }
 
-void BytePair::merge_many(std::vector<int32_t>& symbols) const {
+void BytePair::merge_many(std::vector<MergeSymbol>& symbols) const {
   const auto count = static_cast<int32_t>(symbols.size());
   std::vector<Link> links(symbols.size());
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
@@ -158,7 +158,7 @@ void BytePair::merge_many(std::vector<int32_t>& symbols) const {
     }
   };
   for (int32_t at = 0; at < count; ++at) {
-    link(at) = {.symbol = symbols[static_cast<size_t>(at)],
+    link(at) = {.symbol = symbols[static_cast<size_t>(at)].id,
                 .before = at - 1,
                 .after = at + 1 < count ? at + 1 : -1,
                 .is_gone = false};
@@ -186,7 +186,7 @@ void BytePair::merge_many(std::vector<int32_t>& symbols) const {
   }
   symbols.clear();
   for (int32_t at = 0; at >= 0; at = link(at).after) {
-    symbols.push_back(link(at).symbol);
+    symbols.push_back({.id = link(at).symbol});
   }
 }
 

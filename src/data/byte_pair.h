@@ -41,8 +41,8 @@ class BytePair : public TokenModel {
 
  private:
   void append_piece(std::string_view piece, EncodeScratch& scratch) const;
-  void merge_few(std::vector<int32_t>& symbols, std::vector<uint32_t>& ranks) const;
-  void merge_many(std::vector<int32_t>& symbols) const;
+  void merge_few(std::vector<MergeSymbol>& symbols) const;
+  void merge_many(std::vector<MergeSymbol>& symbols) const;
 
   TextNormalizer normalizer_;
   PairRanks ranks_;

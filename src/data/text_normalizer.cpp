@@ -131,6 +131,16 @@ bool TextNormalizer::has(Step step) const {
 }
 
 void TextNormalizer::apply(std::string_view text, std::string& out) const {
+  // To such letters nothing but lower case can happen.
+  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
+    out = text;
+    if (has(Step::Lowercase)) {
+      for (char& c : out) {
+        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+      }
+    }
+    return;
+  }
   Points points;
   points.reserve(text.size());
   for (const char* at = text.data(); at != text.data() + text.size();) {

@@ -13,14 +13,19 @@
 
 namespace lockstep {
 
+// A symbol of a word in byte-pair encoding.
+struct MergeSymbol {
+  int32_t id = 0;
+  uint32_t rank = 0;  // of the pair that it is with the next one
+};
+
 // What one call of encode needs; kept for the next one, since its cache is warm.
 struct EncodeScratch {
-  IdList ids;                    // the result so far
-  WordCache cache;               // words as they stand in the text
-  std::string normalized;        // a word or a piece of text
-  std::string prefixed;          // a piece of text with a blank before it
-  std::vector<int32_t> symbols;  // of a word that is being merged
-  std::vector<uint32_t> ranks;   // of its pairs
+  IdList ids;                        // the result so far
+  WordCache cache;                   // words as they stand in the text
+  std::string normalized;            // a word or a piece of text
+  std::string prefixed;              // a piece of text with a blank before it
+  std::vector<MergeSymbol> symbols;  // of a word that is being merged
 };
 
 // Threads: const methods may be called concurrently, each with a scratch of its own.
