@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-using namespace std::chrono_literals;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
 
 // A job whose members, clock and messages are the test's.
 class JobTest : public ::testing::Test {
