@@ -166,7 +166,8 @@ int inspect(const Arguments& arguments) {
     if (flags.tree || !flags.output.empty()) {
       throw UsageError("{} holds tokens: there is no tree and nothing to convert", location);
     }
-    return inspect_tokens(*open_location(location), flags.json, flags.verify);
+    return inspect_tokens(*open_location(location),
+                          {.as_json = flags.json, .verify = flags.verify});
   }
   const WeightSet set = open_weight_set(location, open_location);
   const std::vector<Verified> verified =

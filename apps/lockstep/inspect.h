@@ -29,15 +29,19 @@ Verified verify_with_sidecar(const ByteSource& source, const std::string& locati
 std::vector<Verified> verify_weights(const WeightSet& set);
 std::string verified_text(const std::vector<Verified>& verified);
 
-// `verified` is empty without --verify.
 std::string weights_table(const std::string& location, const WeightSet& set);
 std::string weights_tree(const std::string& location, const WeightSet& set);
+// `verified` is empty without --verify.
 std::string weights_json(const std::string& location, const WeightSet& set,
                          const std::vector<Verified>& verified);
 
 // Whether a file that is none of weights may be one of tokens: by llm.c's magic or its name.
 bool may_be_tokens(const ByteSource& source);
-int inspect_tokens(const ByteSource& source, bool as_json, bool verify);
+struct TokenOptions {
+  bool as_json = false;
+  bool verify = false;  // compare the sidecar
+};
+int inspect_tokens(const ByteSource& source, const TokenOptions& options);
 
 std::string diff_text(const std::string& a, const std::string& b, const WeightDiff& diff);
 std::string diff_json(const WeightDiff& diff);

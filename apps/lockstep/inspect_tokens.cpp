@@ -50,16 +50,16 @@ bool may_be_tokens(const ByteSource& source) {
          (start.size() == 4 && is_llmc_magic(number_at<uint32_t>(start, 0)));
 }
 
-int inspect_tokens(const ByteSource& source, bool as_json, bool verify) {
+int inspect_tokens(const ByteSource& source, const TokenOptions& options) {
   const TokenFile file = read_token_file(source);
   const TokenSummary summary = file.dtype == DType::U16 ? read_all<uint16_t>(source, file)
                                                         : read_all<uint32_t>(source, file);
   const bool has_header = file.offset_bytes != 0;
   std::vector<Verified> verified;
-  if (verify) {
+  if (options.verify) {
     verified.push_back(verify_with_sidecar(source, source.name(), 0));
   }
-  if (as_json) {
+  if (options.as_json) {
     nlohmann::ordered_json json{{"location", source.name()},
                                 {"format", has_header ? "tokens of llm.c" : "tokens of nanoGPT"},
                                 {"dtype", name_of(file.dtype)},

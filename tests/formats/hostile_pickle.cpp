@@ -54,10 +54,28 @@ std::string calls() {
   return body;
 }
 
+std::vector<HostileFile> storages_and_tensors() {
+  return {
+      {"id-none", load("NQ")},
+      {"id-module", load("(" + text("module") + "NNNNtQ")},
+      {"storage-of-none", load(storage_id("N"))},
+      {"storage-of-size", load(storage_id("ctorch\nSize\n"))},
+      {"negative-storage", load(storage_id("ctorch\nFloatStorage\n", -1))},
+      {"storage-of-two-sizes",
+       load("(" + storage_id() + storage_id("ctorch\nLongStorage\n") + "t")},
+      {"tensor-of-none", load(tensor("N"))},
+      {"tensor-without-type", load(tensor(storage_id("ctorch.storage\nUntypedStorage\n")))},
+      {"tensor-outside", load(tensor(storage_id("ctorch\nFloatStorage\n", 5)))},
+      {"tensor-name", load(text("w") + tensor(storage_id("ctorch\nFloatStorage\n", 5)))},
+      {"conjugated", load(tensor(storage_id(), "}" + text("conj") + "\x88s"))},
+      {"many-arguments", load(tensor(storage_id(), "NN"))},
+  };
+}
+
 }  // namespace
 
 std::vector<HostileFile> hostile_pickle() {
-  return {
+  std::vector<HostileFile> files{
       {"os-system", load("cos\nsystem\n" + text("id") + "\x85R")},
       {"numpy", load("cnumpy\nndarray\n")},
       {"torch-load", load("ctorch\nload\n")},
@@ -104,20 +122,11 @@ std::vector<HostileFile> hostile_pickle() {
        load("c_codecs\nencode\n" + text("\xed\x95\x9c") + text("latin1") + "\x86R")},
       {"duplicate-key", load("}" + text("a") + "Ns" + text("a") + "Ns")},
       {"list-as-key", load("}]Ns")},
-      {"id-none", load("NQ")},
-      {"id-module", load("(" + text("module") + "NNNNtQ")},
-      {"storage-of-none", load(storage_id("N"))},
-      {"storage-of-size", load(storage_id("ctorch\nSize\n"))},
-      {"negative-storage", load(storage_id("ctorch\nFloatStorage\n", -1))},
-      {"storage-of-two-sizes",
-       load("(" + storage_id() + storage_id("ctorch\nLongStorage\n") + "t")},
-      {"tensor-of-none", load(tensor("N"))},
-      {"tensor-without-type", load(tensor(storage_id("ctorch.storage\nUntypedStorage\n")))},
-      {"tensor-outside", load(tensor(storage_id("ctorch\nFloatStorage\n", 5)))},
-      {"tensor-name", load(text("w") + tensor(storage_id("ctorch\nFloatStorage\n", 5)))},
-      {"conjugated", load(tensor(storage_id(), "}" + text("conj") + "\x88s"))},
-      {"many-arguments", load(tensor(storage_id(), "NN"))},
   };
+  for (HostileFile& file : storages_and_tensors()) {
+    files.push_back(std::move(file));
+  }
+  return files;
 }
 
 }  // namespace lockstep::test
