@@ -11,9 +11,6 @@
 
 namespace lockstep {
 
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""s;
-
 // A job whose members, clock and messages are the test's.
 class JobTest : public ::testing::Test {
  protected:
@@ -47,7 +44,7 @@ class JobTest : public ::testing::Test {
     }
     coordinator_->hear(id, message, now_);
   }
-  void end_rank(MemberId id, int rank, int code, std::chrono::nanoseconds age = 0ns) {
+  void end_rank(MemberId id, int rank, int code, std::chrono::nanoseconds age = {}) {
     hear(id, {.kind = MemberSays::Ended,
               .rank = rank,
               .pid = 100 + rank,
@@ -61,7 +58,7 @@ class JobTest : public ::testing::Test {
   void pass(std::chrono::nanoseconds time, std::vector<MemberId> alive) {
     const auto end = now_ + time;
     while (now_ < end) {
-      now_ += 250ms;
+      now_ += std::chrono::milliseconds(250);
       for (const MemberId id : alive) {
         hear(id, {.kind = MemberSays::Beat});
       }

@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 TEST_F(JobTest, StartsWhenTheFilesOfAllNodesAreThere) {
