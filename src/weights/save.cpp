@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <optional>
+
+#include <lockstep/base/error.h>
+#include <lockstep/weights/save.h>
+
+#include "formats/safetensors.h"
+#include "formats/torch_writer.h"
+#include "weights/scalar_type.h"
+
+namespace lockstep {
+namespace {
+
+DType dtype_of(const std::string& path, const NamedTensor& named) {
+  if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
+      !named.tensor.device().is_cpu()) {
+    throw UsageError("cannot write {}: tensor {} is not a dense tensor of the CPU", path,
+                     shown(named.name));
+  }
+  for (int i = 0; i <= static_cast<int>(DType::C128); ++i) {
+    if (scalar_type_of(static_cast<DType>(i)) == named.tensor.scalar_type()) {
+      return static_cast<DType>(i);
+    }
+  }
+  throw UsageError("cannot write {}: no file format has the type {} of tensor {}", path,
+                   toString(named.tensor.scalar_type()), shown(named.name));
+}
+
+template <typename Writer>
+void append(Writer& writer, const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().contiguous();
+  writer.append({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
+}
+
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorInfo> infos;
+  std::map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& named : tensors) {
+    infos.push_back(
+        {.name = named.name, .dtype = dtype_of(path, named), .shape = named.tensor.sizes().vec()});
+    by_name[named.name] = named.tensor;
+  }
+  SafetensorsWriter writer(path, std::move(infos), metadata);
+  for (const TensorInfo& info : writer.tensors()) {
+    append(writer, by_name.at(info.name));
+  }
+  writer.finish();
+}
+
+void save_torch(const std::string& path, std::span<const NamedTensor> tensors) {
+  StateDict state;
+  for (const NamedTensor& named : tensors) {
+    state.add(named.name, dtype_of(path, named), named.tensor.sizes().vec());
+  }
+  TorchWriter writer(path, state.root, state.tensors, state.storages);
+  for (const NamedTensor& named : tensors) {
+    writer.begin();
+    append(writer, named.tensor);
+  }
+  writer.finish();
+}
+
+void check_names(const std::string& path, std::span<const NamedTensor> tensors) {
+  std::vector<std::string_view> names;
+  for (const NamedTensor& named : tensors) {
+    names.push_back(named.name);
+  }
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end() || (!names.empty() && names.front().empty())) {
+    throw UsageError("cannot write {}: the name {} is empty or stands there twice", path,
+                     shown(twice != names.end() ? *twice : names.front()));
+  }
+}
+
+}  // namespace
+
+void save_weights(const std::string& path, std::span<const NamedTensor> tensors,
+                  const std::map<std::string, std::string>& metadata) {
+  check_names(path, tensors);
+  if (path.ends_with(".safetensors")) {
+    save_safetensors(path, tensors, metadata);
+  } else if (path.ends_with(".pth") || path.ends_with(".pt") || path.ends_with(".bin")) {
+    if (!metadata.empty()) {
+      throw UsageError("cannot write {}: only safetensors has a place for metadata", path);
+    }
+    save_torch(path, tensors);
+  } else {
+    throw UsageError("cannot write {}: the name must end in .safetensors, .pth, .pt or .bin", path);
+  }
+}
+
+}  // namespace lockstep
