@@ -73,6 +73,16 @@ TEST(Bert, PaddingChangesNothing) {
   EXPECT_NEAR(alone.norm().item<double>(), 1, 1e-6);
 }
 
+TEST(Bert, ASequenceWithoutTokensIsZeroNotNan) {
+  Bert model(small_bert());
+  model->eval();
+  const at::Tensor mask = at::tensor({1, 1, 0, 0}, at::kLong).view({2, 2});
+  const at::Tensor vectors =
+      model->embed({.ids_BT = at::ones({2, 2}, at::kLong), .attention_mask_BT = mask});
+  EXPECT_NEAR(vectors[0].norm().item<double>(), 1, 1e-6);
+  EXPECT_EQ(vectors[1].norm().item<double>(), 0);
+}
+
 TEST(Bert, DropsOnlyWhenItTrains) {
   BertForSequenceClassification model(small_bert());
   const BertInput input{.ids_BT = some_ids(8)};

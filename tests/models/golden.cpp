@@ -13,6 +13,7 @@
 #include <lockstep/models/bert.h>
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
+#include <lockstep/models/resnet.h>
 
 #include "formats/crc32.h"
 #include "formats/safetensors.h"
@@ -62,6 +63,10 @@ Tensors read_tensors(const std::string& path) {
   return tensors;
 }
 
+Golden read_golden(const std::string& name) {
+  return {read_tensors(kGoldens + name + ".safetensors")};
+}
+
 at::Tensor Golden::input(const std::string& name) const {
   const auto found = tensors.find("input." + name);
   return found == tensors.end() ? at::Tensor() : found->second;
@@ -83,6 +88,9 @@ Tensors run(ConfiguredModule& model, const Golden& golden) {
     loss = masked_token_loss(logits, labels);
   } else if (auto* classifier = dynamic_cast<BertForSequenceClassificationImpl*>(&model)) {
     logits = classifier->forward(bert_input(golden));
+    loss = at::cross_entropy_loss(logits, labels);
+  } else if (auto* resnet = dynamic_cast<ResNetImpl*>(&model)) {
+    logits = resnet->forward(golden.at("input.pictures"));
     loss = at::cross_entropy_loss(logits, labels);
   } else {
     run_bert(dynamic_cast<BertImpl&>(model), golden, results);

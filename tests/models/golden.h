@@ -19,14 +19,13 @@ Tensors read_tensors(const std::string& path);  // of a safetensors file, whole
 
 // What was asked, "input.*", and what came of it: "output.*", "loss" and "grad.<parameter>".
 struct Golden {
-  explicit Golden(const std::string& name)
-      : tensors(read_tensors(kGoldens + name + ".safetensors")) {}
-
   const at::Tensor& at(const std::string& name) const { return tensors.at(name); }
   at::Tensor input(const std::string& name) const;  // undefined: not there
 
   Tensors tensors;
 };
+
+Golden read_golden(const std::string& name);
 
 // Runs `model` forward and backward as make_goldens.py did, with the inputs of `golden`, whichever
 // class it is: "output.*", "loss", "grad.*".

@@ -42,7 +42,7 @@ void fill_all(torch::nn::Module& model) {
 class ResNetGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(ResNetGolden, ComputesWhatTorchvisionComputes) {
-  const Golden golden(GetParam());
+  const Golden golden = read_golden(GetParam());
   ResNet model = make_resnet(GetParam());
   model->to(at::kDouble);
   fill_all(*model);
