@@ -22,3 +22,10 @@
 #include <lockstep/ddp/reducer.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
+#include <lockstep/models/auto_model.h>
+#include <lockstep/models/bert.h>
+#include <lockstep/models/gpt2.h>
+#include <lockstep/models/my_transformer.h>
+#include <lockstep/models/resnet.h>
+#include <lockstep/weights/save.h>
+#include <lockstep/weights/weights.h>
