@@ -1,8 +1,5 @@
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -11,6 +8,7 @@
 #include "base/process.h"
 #include "bench_launch.h"
 #include "ddp_job.h"
+#include "memory_file.h"
 #include "torch_program.h"
 
 namespace lockstep::app {
@@ -80,21 +78,6 @@ void check_same(const Losses& ours, const Losses& peers) {
   }
 }
 
-// The Python job, for torchrun, which wants a path. In memory: nothing is left of a killed run.
-class Script {
- public:
-  Script() : fd_(::memfd_create("ddp_job.py", MFD_CLOEXEC)) {
-    if (!fd_) {
-      throw IoError("bench launch: cannot keep ddp_job.py in memory: {}", errno_text(errno));
-    }
-    write_all(fd_.get(), kDdpJobScript, std::char_traits<char>::length(kDdpJobScript));
-  }
-  std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
-
- private:
-  UniqueFd fd_;
-};
-
 // One round: a figure for every list.
 class Rounds {
  public:
@@ -133,7 +116,7 @@ class Rounds {
 
   const LaunchBench bench_;
   const std::string program_ = find_torch_program();
-  const Script script_;
+  const MemoryFile script_{"ddp_job.py", kDdpJobScript};  // torchrun wants a path
   const Text ours_ = {own_program_path(), "run", "--nproc-per-node",
                       std::to_string(bench_.num_ranks)};
   // --standalone: a free port, where the default is one for all jobs of the host.

@@ -51,6 +51,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const TextNormalizer& n
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     std::string pattern = token.content;
+    has_normalized_ |= token.normalized;
     if (token.normalized && !normalizer.is_identity()) {
       normalizer.apply(token.content, pattern);
       shown_.emplace(token.id, pattern);

@@ -23,7 +23,7 @@ class AddedTokens {
   // Tokens have their ids. `normalizer` for those that are searched in normalized text.
   AddedTokens(std::vector<AddedToken> tokens, const TextNormalizer& normalizer);
 
-  bool has_normalized() const { return !normalized_.is_empty(); }
+  bool has_normalized() const { return has_normalized_; }
   bool is_special(std::string_view token) const { return special_.contains(token); }
 
   // What decoding shows for a token: its normalized form if it is searched in normalized text.
@@ -41,6 +41,7 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   TokenTrie plain_;  // to the index of the token
   TokenTrie normalized_;
+  bool has_normalized_ = false;  // even if nothing is left of them when they are normalized
   std::map<int32_t, std::string> shown_;
   std::set<std::string, std::less<>> special_;
 };

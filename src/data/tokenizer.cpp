@@ -55,6 +55,7 @@ void append_ids_of_bytes(const TokenizerParts& parts, std::string_view text,
 ScratchPool::Lease ScratchPool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
+    free_.reserve(++num_made_);  // so that giving back cannot fail
     return {*this, std::make_unique<EncodeScratch>()};
   }
   std::unique_ptr<EncodeScratch> scratch = std::move(free_.back());
@@ -63,6 +64,9 @@ ScratchPool::Lease ScratchPool::take() {
 }
 
 ScratchPool::Lease::~Lease() {
+  if (scratch_->ids.size() > kKeptIds) {
+    return;
+  }
   const std::lock_guard lock(pool_.mutex_);
   pool_.free_.push_back(std::move(scratch_));
 }

@@ -1,6 +1,5 @@
 #include "data/tokenizer_json.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -65,7 +64,12 @@ Part parse_part(const Json& json, const Json& special, const std::string& place)
   const Json& token = field(json, "SpecialToken");
   const Json& either = sequence.is_null() ? token : sequence;
   const std::string name = text_field(either, "id", place);
-  part.type_id = static_cast<int32_t>(number_field(either, "type_id", place) & 0xFF);
+  const int64_t type_id = number_field(either, "type_id", place);
+  if (type_id < 0 || type_id > INT32_MAX) {
+    throw FormatError("{}: the type_id {} of {} is not in [0, 2^31)", place, type_id,
+                      in_quotes(name));
+  }
+  part.type_id = static_cast<int32_t>(type_id);
   if (!sequence.is_null()) {
     if (name != "A" && name != "B") {
       throw FormatError("{}: the sequence {} is neither A nor B", place, in_quotes(name));
@@ -148,8 +152,11 @@ WordPieceSettings parse_word_piece(const Json& json, const std::string& file) {
       .unknown = text_field(model, "unk_token", file + ": model", "[UNK]"),
       .continuation = text_field(model, "continuing_subword_prefix", file + ": model", "##")};
   if (!field(model, "max_input_chars_per_word").is_null()) {
-    settings.max_word_points = static_cast<size_t>(
-        std::max<int64_t>(0, number_field(model, "max_input_chars_per_word", file + ": model")));
+    const int64_t points = number_field(model, "max_input_chars_per_word", file + ": model");
+    if (points < 0) {
+      throw FormatError("{}: model: max_input_chars_per_word {} is negative", file, points);
+    }
+    settings.max_word_points = static_cast<size_t>(points);
   }
   const Json& before = field(json, "pre_tokenizer");
   if (field(before, "type") != "BertPreTokenizer") {

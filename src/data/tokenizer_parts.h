@@ -34,7 +34,10 @@ class ScratchPool {
   Lease take();
 
  private:
+  static constexpr size_t kKeptIds = 1u << 20;  // what a longer text needed is freed
+
   std::mutex mutex_;
+  size_t num_made_ = 0;
   std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 

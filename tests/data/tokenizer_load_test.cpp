@@ -209,6 +209,17 @@ TEST(TokenizerLoad, UnknownPartsOfATokenizerAreNamed) {
   json words = described_tokenizer("cased");
   words["pre_tokenizer"]["type"] = "Whitespace";
   EXPECT_THAT(said_of(words), HasSubstr("with WordPiece only BertPreTokenizer is"));
+  words = described_tokenizer("cased");
+  words["post_processor"]["single"][0]["SpecialToken"]["type_id"] = -1;
+  EXPECT_THAT(said_of(words), HasSubstr("TemplateProcessing: the type_id -1 of \"[CLS]\""));
+  words["post_processor"]["single"][0]["SpecialToken"] = {{"id", "[X]"}, {"type_id", 0}};
+  EXPECT_THAT(said_of(words), HasSubstr("the special token \"[X]\" needs a list of one id"));
+  words["post_processor"]["single"][0] = {{"Sequence", {{"id", "C"}, {"type_id", 0}}}};
+  EXPECT_THAT(said_of(words), HasSubstr("the sequence \"C\" is neither A nor B"));
+  words["model"]["max_input_chars_per_word"] = -1;
+  EXPECT_THAT(said_of(words), HasSubstr("neither A nor B"));
+  words["post_processor"] = nullptr;
+  EXPECT_THAT(said_of(words), HasSubstr("max_input_chars_per_word -1 is negative"));
 }
 
 TEST(TokenizerLoad, AddedTokensMustFitTheVocabulary) {
@@ -227,6 +238,15 @@ TEST(TokenizerLoad, AddedTokensMustFitTheVocabulary) {
   EXPECT_EQ(with({{"id", "4"}, {"content", "x"}}),
             "tokenizer.json: added_tokens: \"id\" is \"\"4\"\", a whole number is needed");
   EXPECT_EQ(with({{"id", 4}}), "tokenizer.json: \"content\" is missing, text is needed");
+}
+
+// A mark alone is nothing once accents are stripped; the text is normalized all the same.
+TEST(Tokenizer, AnAddedTokenOfWhichNothingIsLeftChangesNothing) {
+  json description = described_tokenizer("uncased");
+  description["added_tokens"].push_back(
+      {{"id", 30522}, {"content", "\u0301"}, {"normalized", true}});
+  EXPECT_EQ(load_described(description).encode("H\u00c9LLO e\u0301"),
+            load_tokenizer(tokenizer_golden("uncased")).encode("H\u00c9LLO e\u0301"));
 }
 
 TEST(Tokenizer, WhatCannotBeDoneIsAUsageError) {
