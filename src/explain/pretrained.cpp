@@ -16,6 +16,7 @@
 
 #include "base/stopwatch.h"
 #include "base/unique_fd.h"
+#include "explain/gather.h"
 #include "explain/lesson.h"
 #include "explain/replicas.h"
 #include "explain/usage.h"

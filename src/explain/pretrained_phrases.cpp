@@ -17,7 +17,6 @@ constexpr Phrase kPhrases[] = {
     {"sent", "sent to other nodes", "다른 노드로 보냄"},
     {"extra", "extra memory per rank", "랭크당 추가 메모리"},
     {"seconds", "seconds", "초"},
-    {"hash", "hash of all bits", "전체 비트의 해시"},
     {"start",
      "Step 0: the weights lie on shared storage: {0}, {1} in {2} tensors. {3} ranks on {4} nodes "
      "(emulated on this host: no memory is shared between them) wait for them; none holds a "

@@ -1,7 +1,5 @@
 // `scratch`: a new model from a seed, equal on every rank before they have exchanged a word.
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -13,6 +11,7 @@
 #include "explain/lesson.h"
 #include "explain/replicas.h"
 #include "explain/usage.h"
+#include "models/parameter_hash.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +28,9 @@ struct Making {
 };
 
 Making make_model(const Group& group) {
+  // libtorch asks the kernel about the machine the first time that it computes: not for the model.
+  const MyTransformer first(MyTransformerOptions{
+      .vocab_size = 64, .hidden_size = 512, .num_layers = 1, .max_positions = 64});
   Making making;
   const PeakMemory memory;
   const SentBytes sent(group);
@@ -44,7 +46,6 @@ Making make_model(const Group& group) {
 
 // The same on every rank: what all of them found.
 struct Makings {
-  std::vector<int64_t> processes;
   std::vector<int64_t> nodes;
   Rows first_weights;
   std::vector<int64_t> read_calls;
@@ -56,8 +57,7 @@ struct Makings {
 
 Makings gather_makings(Group& group, const Making& mine) {
   const at::Tensor first = mine.model->parameters().front().detach().flatten().slice(0, 0, kShown);
-  return {.processes = gather_counts(group, ::getpid()),
-          .nodes = gather_nodes(group),
+  return {.nodes = gather_nodes(group),
           .first_weights = as_rows(gather(group, first.to(torch::kFloat64))),
           .read_calls = gather_counts(group, mine.read_calls),
           .memory_bytes = gather_counts(group, mine.memory_bytes),
@@ -67,12 +67,12 @@ Makings gather_makings(Group& group, const Making& mine) {
 }
 
 Table makings_table(const Speaker& say, const Makings& all) {
-  Table table{.header = {say("rank"), say("node"), say("process"), say("first"), say("hash"),
-                         say("reads"), say("sent")}};
+  Table table{
+      .header = {say("rank"), say("node"), say("first"), say("hash"), say("reads"), say("sent")}};
   const std::vector<std::string> hashes = all.hashes.texts();
   for (size_t rank = 0; rank < hashes.size(); ++rank) {
     table.rows.push_back(
-        {std::to_string(rank), std::to_string(all.nodes[rank]), std::to_string(all.processes[rank]),
+        {std::to_string(rank), std::to_string(all.nodes[rank]),
          NumberFormat(all.first_weights[rank]).list(all.first_weights[rank]) + ", ...",
          hashes[rank], std::to_string(all.read_calls[rank]), size_text(all.bytes_sent[rank])});
   }

@@ -10,13 +10,10 @@ constexpr Phrase kPhrases[] = {
      "모든 랭크가 시드 42로 같은 새 모델을 만듭니다. 스토리지도 네트워크도 쓰지 않습니다"},
     {"rank", "rank", "랭크"},
     {"node", "node", "노드"},
-    {"process", "process", "프로세스"},
-    {"memory", "memory", "메모리"},
     {"first", "first weights", "처음 몇 개의 가중치"},
     {"hash", "hash of all bits", "전체 비트의 해시"},
     {"reads", "read calls", "읽기 호출"},
     {"sent", "sent to other nodes", "다른 노드로 보냄"},
-    {"seconds", "seconds", "초"},
     {"start",
      "Step 0, before training: there is no model file anywhere. Ranks {0}, on {1} nodes (emulated "
      "on this host: no memory is shared between them), and none holds a model yet.",

@@ -27,4 +27,12 @@ uint64_t hash_parameters(const torch::nn::Module& module) {
   return hash;
 }
 
+int64_t num_parameters(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const at::Tensor& parameter : module.parameters()) {
+    count += parameter.numel();
+  }
+  return count;
+}
+
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 #pragma once
 
-// A number that stands for all the bits of a model.
+// A model in two numbers: how many it learns, and one that stands for all its bits.
 
 #include <cstdint>
 
@@ -14,5 +14,8 @@ namespace lockstep {
 // equal bits, and for models that differ in a single bit different but for a chance of 1 in 2^64.
 // Against mistakes, not against an attacker.
 uint64_t hash_parameters(const torch::nn::Module& module);
+
+// How many numbers a module learns.
+int64_t num_parameters(const torch::nn::Module& module);
 
 }  // namespace lockstep

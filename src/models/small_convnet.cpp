@@ -80,12 +80,4 @@ at::Tensor SmallConvnetImpl::forward(const at::Tensor& pictures_BCHW) {
   return logits_BV;
 }
 
-int64_t num_parameters(const torch::nn::Module& module) {
-  int64_t count = 0;
-  for (const at::Tensor& parameter : module.parameters()) {
-    count += parameter.numel();
-  }
-  return count;
-}
-
 }  // namespace lockstep

@@ -37,7 +37,4 @@ class SmallConvnetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SmallConvnet);
 
-// How many numbers a module learns.
-int64_t num_parameters(const torch::nn::Module& module);
-
 }  // namespace lockstep

@@ -31,8 +31,8 @@
 #include "base/stopwatch.h"
 #include "data/cat_pictures.h"
 #include "data/picture_jitter.h"
-#include "models/small_convnet.h"
 #include "models/parameter_hash.h"
+#include "models/small_convnet.h"
 #include "train/score.h"
 
 namespace lockstep {

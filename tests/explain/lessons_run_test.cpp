@@ -148,7 +148,8 @@ TEST(ExplainScratch, EveryRankMakesTheSameModelAlone) {
 TEST(ExplainPretrained, CountsWhatEachWayReads) {
   const nlohmann::json data = explain_json({"pretrained"});
   const auto total = [](const nlohmann::json& counts) {
-    return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const std::vector<int64_t> numbers = counts;
+    return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
   };
   const auto file_bytes = data["file_bytes"].get<double>();
   ASSERT_EQ(data["modes"].size(), 3u);

@@ -12,7 +12,6 @@
 #include <lockstep/models/my_transformer.h>
 
 #include "models/parameter_hash.h"
-#include "models/small_convnet.h"
 
 namespace lockstep {
 namespace {

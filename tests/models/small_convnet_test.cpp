@@ -7,6 +7,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "models/parameter_hash.h"
+
 namespace lockstep {
 namespace {
 
