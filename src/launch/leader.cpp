@@ -182,6 +182,9 @@ Deadline Leader::next_timeout() const {
   if (starter_) {
     next = next.earlier(starter_->next_timeout());
   }
+  if (stager_) {
+    next = next.earlier(stager_->next_timeout());
+  }
   return next;
 }
 
@@ -216,7 +219,7 @@ void Leader::poll_once() {
   if (polls[0].revents != 0) {
     read_signals();
   }
-  if (polls[4].revents != 0 && stager_) {
+  if (stager_) {
     serve_stager();
   }
   if (starter_) {

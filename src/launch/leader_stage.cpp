@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include "launch/leader.h"
 
 namespace lockstep {
@@ -20,6 +22,9 @@ void Leader::serve_stager() {
   }
   stager_.reset();
   if (is_over()) {
+    if (result->code != 0 && result->code != 128 + SIGTERM) {
+      say(result->text);
+    }
     return;
   }
   if (result->code == 0) {

@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
-#include "base/deadline.h"
 #include "base/network.h"
 #include "base/process.h"
 #include "launch/fork.h"
@@ -29,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kUsageCode = 2;
+constexpr auto kStopTime = std::chrono::seconds(5);
 
 std::string bytes_text(uint64_t bytes) {
   constexpr double kMega = 1e6;
@@ -156,8 +157,9 @@ Stager::~Stager() {
 }
 
 void Stager::stop() noexcept {
-  if (pid_ > 0) {
+  if (pid_ > 0 && kill_at_.is_never()) {
     ::kill(pid_, SIGTERM);
+    kill_at_ = Deadline::after(kStopTime);
   }
 }
 
@@ -165,6 +167,13 @@ std::optional<StageResult> Stager::serve() {
   char buffer[4096];
   for (;;) {
     const ssize_t n = ::read(report_.get(), buffer, sizeof buffer);
+    if (n < 0 && kill_at_.expired()) {
+      // A file system that does not answer holds it in the kernel: nobody can wait for that.
+      ::kill(pid_, SIGKILL);
+      return StageResult{.code = 1,
+                         .text = fmt::format("cannot end the staging on {} (pid {})", host_name(),
+                                             std::exchange(pid_, -1))};
+    }
     if (n < 0) {
       return std::nullopt;  // nothing more now
     }

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/env.h"
 #include "base/unique_fd.h"
 #include "launch/container.h"
@@ -48,11 +49,13 @@ class Stager {
   int fd() const { return report_.get(); }  // for poll(2): readable when there is something to do
   std::optional<StageResult> serve();       // once it is over
   void stop() noexcept;                     // it ends at once and leaves no unfinished file
+  Deadline next_timeout() const { return kill_at_; }
 
  private:
   pid_t pid_ = -1;
   UniqueFd report_;
   std::string text_;
+  Deadline kill_at_ = Deadline::never();  // if it does not end as it was told to
 };
 
 }  // namespace lockstep
