@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "bench_ddp_command.h"
 #include "bench_launch_job.h"
+#include "bench_load_command.h"
 #include "bench_measure.h"
 #include "bench_plan.h"
 #include "bench_rank.h"
@@ -79,6 +80,9 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
 int bench_command(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "ddp") {
     return bench_ddp_command(argv[2]);
+  }
+  if (argc == 3 && std::string_view(argv[1]) == "load") {
+    return bench_load_command(argv[2]);
   }
   if (argc == 2 && std::string_view(argv[1]) == "launch") {
     return bench_launch_job();

@@ -26,7 +26,7 @@ constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
 const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter",
-                           "ddp",       "launch",    "tokenize"};
+                           "ddp",       "launch",    "load",      "tokenize"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "none"};
@@ -34,8 +34,9 @@ const Names kPeers = {"gloo", "none"};
 constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
     "ranks: allreduce, broadcast, allgather or reducescatter. A whole training step: lockstep "
-    "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Tokenizers: "
-    "lockstep bench tokenize --help.";
+    "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Weights from a "
+    "file, beside torch.load: lockstep bench load --help. Tokenizers: lockstep bench tokenize "
+    "--help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -229,6 +230,9 @@ int bench(const Arguments& arguments) {
   }
   if (!arguments.empty() && arguments[0] == "launch") {
     return bench_launch({arguments.begin() + 1, arguments.end()});
+  }
+  if (!arguments.empty() && arguments[0] == "load") {
+    return bench_load({arguments.begin() + 1, arguments.end()});
   }
   if (!arguments.empty() && arguments[0] == "tokenize") {
     return bench_tokenize({arguments.begin() + 1, arguments.end()});

@@ -16,6 +16,7 @@ int explain(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int bench_ddp(const Arguments& arguments);  // what stands after `bench ddp`
 int bench_launch(const Arguments& arguments);
+int bench_load(const Arguments& arguments);
 int bench_tokenize(const Arguments& arguments);
 int image(const Arguments& arguments);
 int inspect(const Arguments& arguments);

@@ -92,17 +92,15 @@ int64_t model_bytes(const torch::nn::Module& model) {
 Loading load(const std::string& location, Group& group, LoadMode mode) {
   group.barrier();
   const PeakMemory memory;
-  const SentBytes sent(group);
   const Stopwatch time;
   AutoModel model = AutoModel::from_pretrained(location, group, {.load = {.mode = mode}});
   const double seconds = time.seconds();
-  const int64_t sent_bytes = sent.count();
   const int64_t extra = std::max<int64_t>(memory.extra_bytes() - model_bytes(*model.module()), 0);
   const LoadReport& report = model.report().load;
   return {.model = model,
           .bytes_read = gather_counts(group, static_cast<int64_t>(report.bytes_read)),
           .bytes_exchanged = gather_counts(group, static_cast<int64_t>(report.bytes_exchanged)),
-          .bytes_sent = gather_counts(group, sent_bytes),
+          .bytes_sent = gather_counts(group, static_cast<int64_t>(report.network_bytes)),
           .extra_bytes = gather_counts(group, extra),
           .seconds = gather_seconds(group, seconds),
           .hashes = gather_hashes(group, *model.module())};

@@ -163,7 +163,7 @@ class TarTables {
     uint64_t size_bytes = 0;
   };
 
-  void add(const Cursor& cursor, std::string key, const Place& place) {
+  void add(const Cursor& cursor, const std::string& key, const Place& place) {
     if (!places_.emplace(key, place).second) {
       cursor.fail(fmt::format("storage {} twice", shown(key)));
     }

@@ -179,8 +179,9 @@ WeightCatalog catalog_of(const std::vector<uint8_t>& bytes) {
   return catalog;
 }
 
-std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file) {
-  auto source = open_source(file.opened);
+std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by) {
+  auto source =
+      reads_by == ReadsBy::OneRank ? open_direct_source(file.opened) : open_source(file.opened);
   if (source->size() != file.size_bytes) {
     throw IoError(
         "cannot read {}: it has {} bytes now and had {} when its headers were read; does another "

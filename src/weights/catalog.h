@@ -50,8 +50,12 @@ WeightCatalog read_catalog(const std::string& location, const std::vector<std::s
 std::vector<uint8_t> to_bytes(const WeightCatalog& catalog);
 WeightCatalog catalog_of(const std::vector<uint8_t>& bytes);
 
+// Whether the ranks of a host read the same bytes, which the page cache then saves them, or each
+// its own.
+enum class ReadsBy { OneRank, ManyRanks };
+
 // Opens a file of the catalog. Throws IoError if it has another size than when the headers were
 // read.
-std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file);
+std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by);
 
 }  // namespace lockstep

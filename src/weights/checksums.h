@@ -16,7 +16,8 @@ class Checksums {
   // `plan` must outlive this.
   Checksums(const LoadPlan& plan, uint64_t chunk_bytes);
 
-  // A chunk of the stream as it was read, or its parts in their order. Threads: one at a time.
+  // A chunk of the stream as it was read, or its parts in their order. Threads: one for each
+  // chunk.
   void add(uint64_t position, std::span<const std::byte> bytes);
 
   // 0 for pieces of chunks that were not added here: the sum over ranks that added different ones

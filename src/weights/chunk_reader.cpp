@@ -8,9 +8,6 @@ namespace lockstep {
 
 namespace {
 
-// Small enough to be in the cache still when its checksum is computed.
-constexpr uint64_t kPieceBytes = 512 << 10;
-
 // The tensor whose bytes are read at this place, for the message of an error.
 std::string tensor_at(const LoadPlan& plan, uint64_t position) {
   const auto after = std::upper_bound(
@@ -23,7 +20,13 @@ std::string tensor_at(const LoadPlan& plan, uint64_t position) {
 }  // namespace
 
 ChunkReader::ChunkReader(ReaderOptions options)
-    : options_(std::move(options)), num_allowed_(options_.num_ahead), thread_([this] { run(); }) {}
+    : options_(std::move(options)),
+      num_allowed_(std::min(options_.num_ahead, options_.num_rounds)),
+      is_read_(static_cast<size_t>(options_.num_rounds)) {
+  for (int i = 0; i < options_.num_threads; ++i) {
+    threads_.emplace_back([this] { run(); });
+  }
+}
 
 ChunkReader::~ChunkReader() {
   {
@@ -31,13 +34,15 @@ ChunkReader::~ChunkReader() {
     stops_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
 }
 
 void ChunkReader::await(uint64_t round) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return num_read_ > round || error_ != nullptr; });
-  if (num_read_ <= round) {
+  changed_.wait(lock, [&] { return is_read_[round] || error_ != nullptr; });
+  if (!is_read_[round]) {
     std::rethrow_exception(error_);
   }
 }
@@ -45,7 +50,7 @@ void ChunkReader::await(uint64_t round) {
 void ChunkReader::allow(uint64_t num_rounds) {
   {
     const std::lock_guard lock(mutex_);
-    num_allowed_ = num_rounds;
+    num_allowed_ = std::min(num_rounds, options_.num_rounds);
   }
   changed_.notify_all();
 }
@@ -56,28 +61,29 @@ uint64_t ChunkReader::bytes_read() const {
 }
 
 void ChunkReader::run() {
-  for (uint64_t round = 0; round < options_.num_rounds; ++round) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return round < num_allowed_ || stops_; });
-      if (stops_) {
-        return;
-      }
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] {
+      return stops_ || next_round_ < num_allowed_ || next_round_ == options_.num_rounds;
+    });
+    if (stops_ || next_round_ == options_.num_rounds) {
+      return;
     }
+    const uint64_t round = next_round_++;
+    lock.unlock();
+    std::exception_ptr error;
     try {
       read(round);
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
+      error = std::current_exception();
     }
-    {
-      const std::lock_guard lock(mutex_);
-      num_read_ += error_ ? 0 : 1;
+    lock.lock();
+    is_read_[round] = error == nullptr;
+    if (error) {
+      error_ = error_ ? error_ : error;
+      stops_ = true;
     }
     changed_.notify_all();
-    if (error_) {
-      return;
-    }
   }
 }
 
@@ -86,8 +92,8 @@ void ChunkReader::read(uint64_t round) {
   const uint64_t position = (round * options_.num_readers + options_.reader) * options_.chunk_bytes;
   const std::span<std::byte> slot = options_.slot(round);
   const uint64_t end = std::min(position + options_.chunk_bytes, plan.stream_bytes);
-  for (uint64_t from = position; from < end; from += kPieceBytes) {
-    const uint64_t bytes = std::min(kPieceBytes, end - from);
+  for (uint64_t from = position; from < end; from += options_.piece_bytes) {
+    const uint64_t bytes = std::min(options_.piece_bytes, end - from);
     const auto piece = slot.subspan(from - position, bytes);
     for (const ReadPart& part : parts_of(plan, from, bytes)) {
       try {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A thread that reads this rank's chunks of the stream ahead of their use.
+// Threads that read this rank's chunks of the stream ahead of their use.
 
 #include <condition_variable>
 #include <cstdint>
@@ -23,10 +23,12 @@ struct ReaderOptions {
   std::span<const std::unique_ptr<ByteSource>> sources;  // of the catalog's files; null: not needed
   Checksums* checksums = nullptr;                        // null: nothing is compared
   uint64_t chunk_bytes = 0;
+  uint64_t piece_bytes = 0;  // read at a time, of a chunk
   uint64_t reader = 0;  // reads the chunks reader, reader + num_readers, ...: one in each round
   uint64_t num_readers = 1;
   uint64_t num_rounds = 0;
   uint64_t num_ahead = 1;  // rounds that may be read before the first allow()
+  int num_threads = 1;     // each reads a round at a time
   std::function<std::span<std::byte>(uint64_t round)> slot;
 };
 
@@ -54,11 +56,12 @@ class ChunkReader {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t num_allowed_ = 0;
-  uint64_t num_read_ = 0;
+  uint64_t next_round_ = 0;
+  std::vector<bool> is_read_;  // by round
   uint64_t bytes_read_ = 0;
   bool stops_ = false;
   std::exception_ptr error_;
-  std::thread thread_;  // last: it uses the others
+  std::vector<std::thread> threads_;  // last: they use the others
 };
 
 }  // namespace lockstep

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <sys/mman.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
-#include "base/round.h"
+#include "weights/fresh_memory.h"
 #include "weights/scalar_type.h"
 #include "weights/sink.h"
 
@@ -17,19 +16,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kHugePageBytes = 2 << 20;
 constexpr size_t kAlignedBytes = 256 << 10;  // a multiple of every element's size
-
-// Fresh memory costs a fault per page, which is dearer than the copy into it: ask for large pages.
-void advise_huge_pages(const at::Tensor& tensor) {
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const uintptr_t first = rounded_up<uintptr_t>(begin, kPageBytes);
-  const uintptr_t last = (begin + tensor.nbytes()) / kPageBytes * kPageBytes;
-  if (tensor.nbytes() >= kHugePageBytes && first < last) {
-    // A kernel that cannot, says so; then it costs what it costs.
-    (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  }
-}
 
 // A tensor of the file seen through its strides there, and the target, with dimensions by falling
 // stride in the file: so the elements of a part of the file are few blocks of the target.
@@ -119,8 +106,8 @@ class CpuSink : public WeightSink {
     for (const PlannedTensor& planned : plan.tensors) {
       const TensorInfo& info = planned.tensor->info;
       const at::Tensor& tensor = targets[planned.target].tensor;
-      advise_huge_pages(tensor);
-      Target target{.bytes = static_cast<std::byte*>(tensor.mutable_data_ptr()),
+      auto* const begin = static_cast<std::byte*>(tensor.mutable_data_ptr());
+      Target target{.place = {begin, begin + tensor.nbytes()},
                     .element_bytes = c10::elementSize(scalar_type_of(info.dtype))};
       const bool is_contiguous_in_file =
           info.strides.empty() || info.strides == contiguous_strides(info.shape);
@@ -138,7 +125,7 @@ class CpuSink : public WeightSink {
   void put(size_t which, uint64_t offset, std::span<const std::byte> bytes) override {
     Target& target = targets_[which];
     if (target.is_plain) {
-      std::memcpy(target.bytes + offset, bytes.data(), bytes.size());
+      memory_.copy(target.place, offset, bytes);
       return;
     }
     put_elements(target, offset, bytes);
@@ -146,7 +133,7 @@ class CpuSink : public WeightSink {
 
  private:
   struct Target {
-    std::byte* bytes = nullptr;
+    FreshMemory::Place place;
     size_t element_bytes = 1;
     bool is_plain = false;
     std::unique_ptr<Blocks> blocks;
@@ -192,6 +179,7 @@ class CpuSink : public WeightSink {
   }
 
   std::vector<Target> targets_;
+  FreshMemory memory_;
 };
 
 }  // namespace

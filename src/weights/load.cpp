@@ -9,6 +9,7 @@
 #include <lockstep/weights/weights.h>
 
 #include "base/round.h"
+#include "formats/sidecar.h"
 #include "storage/storage.h"
 #include "weights/agree.h"
 #include "weights/checksums.h"
@@ -25,19 +26,28 @@ namespace {
 constexpr int64_t kMinWindowBytes = 1 << 20;
 constexpr uint64_t kOwnChunkBytes = 1 << 20;  // of a rank that reads for itself: stays in its cache
 constexpr uint64_t kMinChunkBytes = 32 << 10;
+// Small enough to be in the cache still when its checksum is computed, large enough for a direct
+// read; a request to remote storage is for a whole chunk.
+constexpr uint64_t kPieceBytes = 1 << 20;
+constexpr int kReadsUnderWay = 4;  // on a node
 constexpr uint64_t kMaxChunkBytes = 4 << 20;
 
 using Sources = std::vector<std::unique_ptr<ByteSource>>;
 
 // Those files that the plan reads; null for the others.
-Sources open_sources(const WeightCatalog& catalog, const LoadPlan& plan) {
+Sources open_sources(const WeightCatalog& catalog, const LoadPlan& plan, ReadsBy reads_by) {
   Sources sources(catalog.files.size());
   for (const ReadRange& range : plan.ranges) {
     if (!sources[range.file]) {
-      sources[range.file] = open_file_of(catalog.files[range.file]);
+      sources[range.file] = open_file_of(catalog.files[range.file], reads_by);
     }
   }
   return sources;
+}
+
+bool reads_remote(const WeightCatalog& catalog) {
+  return std::any_of(catalog.files.begin(), catalog.files.end(),
+                     [](const CatalogFile& file) { return is_remote(file.opened); });
 }
 
 // All readers' slots together are the window; little is dealt out in equal chunks.
@@ -52,6 +62,11 @@ uint64_t chunk_bytes_for(const LoadPlan& plan, LoadMode mode, uint64_t num_ranks
   return std::max(kPageBytes, std::min(even, std::clamp(most, kMinChunkBytes, kMaxChunkBytes)));
 }
 
+// Between nodes Gloo works on copies of what it sends and gets.
+uint64_t window_bytes_of(const LoadOptions& options, const Neighbours& neighbours) {
+  return static_cast<uint64_t>(options.window_bytes) / (neighbours.num_nodes > 1 ? 2 : 1);
+}
+
 // One load, on one rank.
 class Load {
  public:
@@ -60,13 +75,15 @@ class Load {
     const LoadPlan& plan;
     const Sources& sources;
     WeightSink& sink;
+    bool is_remote = false;
   };
   Load(Parts parts, const Neighbours& neighbours, const LoadOptions& options)
       : parts_(parts),
         plan_(parts.plan),
         options_(options),
+        num_local_(neighbours.num_local),
         chunk_bytes_(chunk_bytes_for(plan_, options.mode, static_cast<uint64_t>(parts.group.size()),
-                                     static_cast<uint64_t>(options.window_bytes))),
+                                     window_bytes_of(options, neighbours))),
         checksums_(plan_, chunk_bytes_),
         window_(make_window(parts.group, neighbours,
                             {.mode = options.mode, .chunk_bytes = chunk_bytes_})),
@@ -74,6 +91,7 @@ class Load {
 
   LoadReport run() {
     LoadReport report{.mode = options_.mode};
+    const uint64_t sent = parts_.group.traffic().network_bytes_sent;
     std::exception_ptr error = move_chunks(report);
     throw_together(parts_.group, error);
     if (options_.verify) {
@@ -86,6 +104,8 @@ class Load {
       throw_together(parts_.group, error);
       report.verified = plan_.is_verifiable;
     }
+    report.network_bytes =
+        parts_.group.traffic().network_bytes_sent - sent + window_->network_bytes();
     return report;
   }
 
@@ -123,11 +143,18 @@ class Load {
             .sources = parts_.sources,
             .checksums = options_.verify ? &checksums_ : nullptr,
             .chunk_bytes = chunk_bytes_,
+            .piece_bytes = parts_.is_remote ? chunk_bytes_ : kPieceBytes,
             .reader = *window_->reader(),
             .num_readers = window_->num_readers(),
             .num_rounds = num_rounds,
             .num_ahead = kNumSlots,
+            .num_threads = num_threads(),
             .slot = [this](uint64_t round) { return window_->slot(round); }};
+  }
+
+  int num_threads() const {
+    const int num_readers = options_.mode == LoadMode::Rank0 ? 1 : num_local_;
+    return parts_.is_remote ? kReadsUnderWay : std::max(1, kReadsUnderWay / num_readers);
   }
 
   void take(uint64_t round, LoadReport& report) {
@@ -161,6 +188,7 @@ class Load {
   const Parts parts_;
   const LoadPlan& plan_;
   const LoadOptions options_;
+  const int num_local_;
   const uint64_t chunk_bytes_;
   Checksums checksums_;
   const std::unique_ptr<Window> window_;
@@ -184,19 +212,18 @@ void check_options(Group& group, const LoadOptions& options) {
   }
 }
 
-bool reads_remote(const WeightCatalog& catalog) {
-  return std::any_of(catalog.files.begin(), catalog.files.end(),
-                     [](const CatalogFile& file) { return is_remote(file.opened); });
-}
-
 // Collective. Opens the files where they are needed; what is wrong with them all ranks throw.
 LoadChoice open_and_choose(const Weights& weights, const LoadPlan& plan, Group& group,
                            LoadMode asked, int num_nodes, Sources& sources) {
-  const auto error = caught([&] { sources = open_sources(weights.catalog(), plan); });
-  const std::vector<int64_t> failed = gather_numbers(group, error ? 1 : 0);
-  const bool seen_by_all = std::count(failed.begin(), failed.end(), 1) == 0;
   const bool same_tensors =
       all_equal(gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
+  const bool is_shared = group.size() > 1 && (asked == LoadMode::Each || !same_tensors);
+  const auto error = caught([&] {
+    sources =
+        open_sources(weights.catalog(), plan, is_shared ? ReadsBy::ManyRanks : ReadsBy::OneRank);
+  });
+  const std::vector<int64_t> failed = gather_numbers(group, error ? 1 : 0);
+  const bool seen_by_all = std::count(failed.begin(), failed.end(), 1) == 0;
   const LoadChoice choice = choose_mode(asked, {.location = weights.location(),
                                                 .num_ranks = group.size(),
                                                 .num_nodes = num_nodes,
@@ -207,6 +234,20 @@ LoadChoice open_and_choose(const Weights& weights, const LoadPlan& plan, Group& 
   const bool counts = choice.mode != LoadMode::Rank0 || group.rank() == 0;
   throw_together(group, counts ? error : nullptr);
   return choice;
+}
+
+// Collective: rank 0 reads every file whole.
+void check_digests(const Weights& weights, Group& group) {
+  const auto error = caught([&] {
+    if (group.rank() != 0) {
+      return;
+    }
+    for (const CatalogFile& file : weights.catalog().files) {
+      const auto sidecar = open_source(file.location + kSidecarSuffix);
+      verify_sidecar(*open_source(file.opened), read_sidecar(*sidecar, file.location));
+    }
+  });
+  throw_together(group, error);
 }
 
 }  // namespace
@@ -222,6 +263,9 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
   const LoadChoice choice =
       open_and_choose(weights, plan, group, options.mode, neighbours.num_nodes, sources);
   options.mode = choice.mode;
+  if (options.sha256) {
+    check_digests(weights, group);
+  }
   if (group.rank() == 0) {
     constexpr double kMega = 1e6;
     log::info("weights", "{}: {:.1f} MB in {} tensors, mode {}{}{}", weights.location(),
@@ -229,9 +273,13 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
               choice.reason.empty() ? "" : ": ", choice.reason);
   }
   const auto sink = make_cpu_sink(plan, targets);
-  LoadReport report =
-      Load({.group = group, .plan = plan, .sources = sources, .sink = *sink}, neighbours, options)
-          .run();
+  LoadReport report = Load({.group = group,
+                            .plan = plan,
+                            .sources = sources,
+                            .sink = *sink,
+                            .is_remote = reads_remote(weights.catalog())},
+                           neighbours, options)
+                          .run();
   report.reason = choice.reason;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

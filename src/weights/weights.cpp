@@ -1,21 +1,82 @@
+#include <sstream>
+
+#include <fmt/ranges.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/weights/weights.h>
 
+#include "storage/fetch.h"
+#include "storage/location.h"
+#include "storage/storage.h"
 #include "weights/agree.h"
 #include "weights/catalog.h"
 
 namespace lockstep {
 
-Weights Weights::open(const std::string& location, Group& group, WeightsOptions /*options*/) {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+// What `make` returns on rank 0, on every rank; what it throws there, on every rank too.
+template <typename Make>
+std::vector<uint8_t> from_rank0(Group& group, Make make) {
   std::vector<uint8_t> bytes;
   const auto error = caught([&] {
     if (group.rank() == 0) {
-      const std::vector<std::string> files = find_weight_files(location);
-      bytes = to_bytes(read_catalog(location, files, files));
+      bytes = make();
     }
   });
   throw_together(group, error);
-  bytes = broadcast_bytes(group, std::move(bytes));
+  return broadcast_bytes(group, std::move(bytes));
+}
+
+// A name that holds a newline is no name of weights.
+std::vector<uint8_t> lines_of(const Paths& paths) {
+  const std::string text = fmt::format("{}", fmt::join(paths, "\n"));
+  return {text.begin(), text.end()};
+}
+
+Paths paths_of(const std::vector<uint8_t>& bytes) {
+  Paths paths;
+  std::istringstream lines(std::string(bytes.begin(), bytes.end()));
+  for (std::string line; std::getline(lines, line);) {
+    paths.push_back(line);
+  }
+  return paths;
+}
+
+// "s3://bucket/key" is bucket/key under the folder.
+std::string copy_of(const std::string& location, const std::string& cache_dir) {
+  const Location place = parse_location(location);
+  const std::string path = place.bucket + "/" + place.path;
+  check_relative(path, cache_dir);
+  return cache_dir + "/" + path;
+}
+
+// Every rank asks; the first one of a host copies, the others wait for it and find the copy.
+void fetch_copies(Group& group, const Paths& files, const Paths& copies) {
+  const auto error = caught([&] {
+    for (size_t i = 0; i < files.size(); ++i) {
+      fetch(files[i], copies[i]);
+    }
+  });
+  throw_together(group, error);
+}
+
+}  // namespace
+
+Weights Weights::open(const std::string& location, Group& group, WeightsOptions options) {
+  const Paths files =
+      paths_of(from_rank0(group, [&] { return lines_of(find_weight_files(location)); }));
+  Paths opened = files;
+  if (!options.cache_dir.empty() && is_remote(location)) {
+    for (std::string& path : opened) {
+      path = copy_of(path, options.cache_dir);
+    }
+    fetch_copies(group, files, opened);
+  }
+  const auto bytes =
+      from_rank0(group, [&] { return to_bytes(read_catalog(location, files, opened)); });
   return Weights(std::make_shared<const WeightCatalog>(catalog_of(bytes)));
 }
 

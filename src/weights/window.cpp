@@ -101,6 +101,9 @@ class SharedWindow : public Window {
       const at::Tensor own = all.narrow(0, static_cast<int64_t>(groups_.place() * place_bytes_),
                                         static_cast<int64_t>(place_bytes_));
       groups_.rail->all_gather(all, own);
+      if (groups_.rail->traffic().network_bytes_sent == 0) {  // it does not count for itself
+        count_sent((groups_.num_places() - 1) * place_bytes_);
+      }
     }
     groups_.local.barrier();
     bool all_good = true;

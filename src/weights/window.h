@@ -54,13 +54,19 @@ class Window {
   // What a reader read, until the next share().
   virtual std::span<const std::byte> chunk(uint64_t round, uint64_t reader) const = 0;
 
+  // That this rank sent to other nodes, as far as the group that was given does not count it.
+  uint64_t network_bytes() const { return network_bytes_; }
+
  protected:
+  void count_sent(uint64_t bytes) { network_bytes_ += bytes; }
+
   Window(uint64_t num_readers, std::optional<uint64_t> reader)
       : num_readers_(num_readers), reader_(reader) {}
 
  private:
   const uint64_t num_readers_;
   const std::optional<uint64_t> reader_;
+  uint64_t network_bytes_ = 0;
 };
 
 // Collective, but for Each.

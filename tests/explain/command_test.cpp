@@ -29,12 +29,13 @@ void expect_refused(const Output& output, const std::string& sentence) {
 TEST(ExplainCommand, ListsTheLessons) {
   const Output& output = explain({});
   EXPECT_TRUE(output.status.ok()) << output.err;
-  for (const char* lesson : {"average", "features", "sync", "split", "replicate"}) {
+  for (const char* lesson :
+       {"average", "features", "sync", "split", "replicate", "scratch", "pretrained"}) {
     EXPECT_THAT(output.out, HasSubstr(std::string("  ") + lesson + " "));
   }
   EXPECT_EQ(run_alone({"explain", "list"}).out, output.out);
   const Output json = run_alone({"explain", "list", "--json"});
-  EXPECT_EQ(nlohmann::json::parse(json.out)[2]["name"], "average");
+  EXPECT_EQ(nlohmann::json::parse(json.out)[0]["name"], "replicate");
 }
 
 TEST(ExplainCommand, SpeaksTheLanguageOfTheLocale) {

@@ -6,6 +6,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/unique_fd.h"
+#include "formats/sidecar.h"
+#include "formats/torch_writer.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 #include "weights/weight_files.h"
@@ -111,14 +114,61 @@ TEST(Load, ResolvesViewsAndTiesOfTorchFilesOldAndNew) {
   }
 }
 
+// Two tensors in one storage, far from each other.
+void write_halves(const std::string& path, const at::Tensor& whole) {
+  const auto count = static_cast<uint64_t>(whole.numel());
+  PickleValue root{.kind = PickleValue::Kind::Dict};
+  std::vector<PickledTensor> tensors;
+  for (const uint64_t half : {0, 1}) {
+    root.items.push_back(PickleValue::of(half == 0 ? std::string("first") : std::string("second")));
+    root.items.push_back(PickleValue::of_tensor(half));
+    tensors.push_back({.storage = 0,
+                       .dtype = DType::F32,
+                       .offset = half * count / 2,
+                       .shape = {whole.numel() / 2},
+                       .strides = {1}});
+  }
+  TorchWriter writer(path, root, tensors,
+                     {{.key = "0", .size_bytes = count * 4, .element_bytes = 4}});
+  writer.begin();
+  writer.append({static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()});
+  writer.finish();
+}
+
 TEST(Load, APartOfAStorageCannotBeVerified) {
-  const auto verified = [](const std::string& name) {
-    const at::Tensor tensor = golden_weights().at(name);
-    const std::vector<WeightTarget> targets{{name, at::zeros(tensor.sizes())}};
-    return load(golden("state_dict.pth"), targets).verified;
-  };
-  EXPECT_TRUE(verified("wte.weight"));
-  EXPECT_TRUE(verified("transposed")) << "in another order, but all of it";
+  const TempFolder folder;
+  const at::Tensor whole = patterned("whole", {1 << 20});
+  write_halves(folder.at("halves.pth"), whole);
+  const Named tensors{{"first", whole.narrow(0, 0, 1 << 19)},
+                      {"second", whole.narrow(0, 1 << 19, 1 << 19)}};
+  auto targets = targets_for(tensors);
+  EXPECT_TRUE(load(folder.at("halves.pth"), targets).verified);
+  expect_loaded(targets, tensors);
+  targets.erase(targets.begin());
+  const LoadReport report = load(folder.at("halves.pth"), targets);
+  EXPECT_FALSE(report.verified);
+  EXPECT_LT(report.bytes_read, whole.nbytes() * 6 / 10);
+  expect_loaded(targets, tensors);
+}
+
+TEST(Load, ASidecarIsHonouredOnRequest) {
+  const TempFolder folder;
+  const Named tensors{{"w", patterned("w", {50, 20})}};
+  const std::string path = folder.at("model.safetensors");
+  test::write_safetensors_file(path, tensors);
+  const auto targets = targets_for(tensors);
+  EXPECT_THROW(load(path, targets, {.sha256 = true}), IoError) << "there is none";
+  Sha256 digest;
+  const std::string text = read_file(path);
+  digest.append(std::as_bytes(std::span(text)));
+  folder.file("model.safetensors.sha256", digest.hex() + "  model.safetensors\n");
+  load(path, targets, {.sha256 = true});
+  expect_loaded(targets, tensors);
+  std::string changed = text;
+  changed.back() ^= 1;
+  folder.file("model.safetensors", changed);
+  EXPECT_NO_THROW(load(path, targets)) << "safetensors has no checksum";
+  EXPECT_THROW(load(path, targets, {.sha256 = true}), FormatError);
 }
 
 TEST(Load, ReadsOnlyWhatIsAskedFor) {

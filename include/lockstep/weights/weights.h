@@ -107,6 +107,7 @@ struct LoadReport {
   std::string reason;              // why Auto chose it; empty if the caller did
   uint64_t bytes_read = 0;         // by this rank, off the storage, without the headers
   uint64_t bytes_exchanged = 0;    // that this rank had from others
+  uint64_t network_bytes = 0;      // that this rank sent to other nodes
   double seconds = 0;              // on this rank
   bool verified = false;           // every storage asked for was compared with its checksum
 };

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// One rank of `lockstep bench load`. Returns the exit code.
+int bench_load_command(const std::string& plan);
+
+}  // namespace lockstep
