@@ -59,7 +59,7 @@ TEST(TokenizerFuzz, VeryLongWordsTakeNoLongerPerByte) {
   const Tokenizer bpe = load_tokenizer(tokenizer_golden("bpe"));
   const Tokenizer bert = load_tokenizer(tokenizer_golden("uncased"));
   std::string word;
-  for (int i = 0; i < 200'000; ++i) {
+  for (int64_t i = 0; i < 200'000; ++i) {
     word += static_cast<char>('a' + i * i % 26);
   }
   // Quadratic merging would take a minute.
