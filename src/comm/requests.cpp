@@ -34,18 +34,20 @@ std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) 
 
 }  // namespace
 
-// Raised by the store's reader thread, taken by at_step_boundary().
+// Raised by the store's reader thread, read by at_step_boundary(). Ranks hear a request at different
+// moments, one perhaps after the others have answered it: requests are counted, never taken back, so
+// that the late one adds nothing new.
 struct JobRequests::Listener {
   std::shared_ptr<StoreClient> store;
   int rank = 0;
-  std::atomic<int> asked = 0;
+  std::atomic<int> num_requests = 0;
+  std::atomic<bool> is_end_asked = false;
 
   void hear(const std::string& text) {
-    const auto request =
-        static_cast<int>(text == "stop" ? JobRequest::CheckpointAndStop : JobRequest::Checkpoint);
-    int before = asked.load();
-    while (before < request && !asked.compare_exchange_weak(before, request)) {
+    if (text == "stop") {
+      is_end_asked = true;  // first: who sees the count sees this too
     }
+    ++num_requests;
   }
 };
 
@@ -78,13 +80,22 @@ JobRequests::~JobRequests() {
 }
 
 JobRequest JobRequests::at_step_boundary() {
-  int asked = listener_ ? listener_->asked.exchange(0) : 0;
+  int num_requests = listener_ ? listener_->num_requests.load() : 0;
+  int is_end_asked = listener_ && listener_->is_end_asked ? 1 : 0;
   if (group_.size() > 1) {
-    at::Tensor highest = at::full({1}, asked, at::kInt);
+    at::Tensor highest = at::empty({2}, at::kInt);
+    int* data = highest.mutable_data_ptr<int>();
+    data[0] = num_requests;
+    data[1] = is_end_asked;
     group_.all_reduce(highest, {.op = ReduceOp::Max});
-    asked = highest.item<int>();
+    num_requests = data[0];
+    is_end_asked = data[1];
   }
-  return static_cast<JobRequest>(asked);
+  if (num_requests == num_answered_) {
+    return JobRequest::None;
+  }
+  num_answered_ = num_requests;
+  return is_end_asked != 0 ? JobRequest::CheckpointAndStop : JobRequest::Checkpoint;
 }
 
 }  // namespace lockstep

@@ -46,6 +46,20 @@ TEST(Requests, RanksSaveAndEndAtTheSameStep) {
   EXPECT_TRUE(job.is_gone());
 }
 
+// A rank that hears of a request after the others have answered it does not ask once more.
+TEST(Requests, EachIsAnsweredOnce) {
+  constexpr int kRequests = 50;
+  Job job({"--nproc-per-node=4", kProgram});
+  ASSERT_TRUE(job.wait_for_output("up", 4)) << job.err();
+  for (int request = 1; request <= kRequests; ++request) {
+    job.kill(SIGUSR1);
+    ASSERT_TRUE(job.wait_for_output("saved", 4 * request));
+  }
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait().shell_code(), 143);
+  EXPECT_EQ(answers(job, "saved").size(), 4u * kRequests);
+}
+
 TEST(Requests, AGroupOfOneIsAskedToo) {
   Job job({"--nproc-per-node=1", kProgram});
   ASSERT_TRUE(job.wait_for_output("up", 1)) << job.err();

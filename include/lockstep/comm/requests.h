@@ -36,14 +36,15 @@ class JobRequests {
   JobRequests(const JobRequests&) = delete;
   JobRequests& operator=(const JobRequests&) = delete;
 
-  // Collective: what any rank was asked for since the last call, the same answer on all of them. An
-  // all-reduce of four bytes.
+  // Collective: what any rank was asked for since the last call, the same answer on all of them, and
+  // each request answered once. An all-reduce of eight bytes.
   JobRequest at_step_boundary();
 
  private:
   struct Listener;
   Group group_;
   std::unique_ptr<Listener> listener_;  // empty where no launcher asks
+  int num_answered_ = 0;
 };
 
 }  // namespace lockstep
