@@ -11,7 +11,11 @@
 #include <lockstep/comm/store.h>
 #include <lockstep/comm/work.h>
 #include <lockstep/data/batches.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/data/distributed_sampler.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/data/text_data.h>
+#include <lockstep/data/token_data.h>
 #include <lockstep/data/tokenizer.h>
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/compress_hooks.h>

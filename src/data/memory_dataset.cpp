@@ -1,0 +1,57 @@
+#include <cstring>
+
+#include <ATen/ops/empty.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/data/dataset.h>
+
+#include "data/sample_keys.h"
+
+namespace lockstep {
+
+namespace {
+
+// Rows by hand: index_select would start libtorch's own threads under each worker of a Loader.
+at::Tensor gather_rows(const at::Tensor& from, std::span<const SampleKey> samples) {
+  std::vector<int64_t> shape = from.sizes().vec();
+  const auto row_bytes = shape[0] == 0 ? 0 : from.nbytes() / static_cast<size_t>(shape[0]);
+  shape[0] = static_cast<int64_t>(samples.size());
+  at::Tensor rows = at::empty(shape, from.options());
+  auto* to = static_cast<std::byte*>(rows.data_ptr());
+  const auto* data = static_cast<const std::byte*>(from.const_data_ptr());
+  for (const SampleKey& sample : samples) {
+    std::memcpy(to, data + static_cast<size_t>(sample.index) * row_bytes, row_bytes);
+    to += row_bytes;
+  }
+  return rows;
+}
+
+class MemoryDataset : public Dataset {
+ public:
+  explicit MemoryDataset(TensorDataset data) : data_(std::move(data)) {}
+
+  int64_t size() const override { return data_.size(); }
+
+  Batch batch(std::span<const SampleKey> samples) const override {
+    check_samples(samples, size());
+    return {gather_rows(data_.input, samples), gather_rows(data_.target, samples)};
+  }
+
+ private:
+  TensorDataset data_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> make_dataset(TensorDataset data) {
+  if (!data.input.defined() || !data.target.defined() || data.input.dim() < 1 ||
+      data.target.dim() < 1 || data.input.size(0) != data.target.size(0)) {
+    throw UsageError("dataset: input and target must be tensors with the same number of rows");
+  }
+  for (at::Tensor* tensor : {&data.input, &data.target}) {
+    *tensor = tensor->detach().cpu().contiguous();
+  }
+  return std::make_shared<MemoryDataset>(std::move(data));
+}
+
+}  // namespace lockstep

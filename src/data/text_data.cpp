@@ -1,0 +1,133 @@
+#include <algorithm>
+
+#include <ATen/ops/full.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/data/text_data.h>
+#include <lockstep/data/tokenizer.h>
+
+#include "data/corrupt_samples.h"
+#include "data/json_lines.h"
+#include "data/sample_keys.h"
+#include "storage/parallel_read.h"
+#include "storage/storage.h"
+
+namespace lockstep {
+
+namespace {
+
+// A remote file, in memory: a request for each line would be slower than all of it.
+class CopiedSource : public ByteSource {
+ public:
+  explicit CopiedSource(const ByteSource& source)
+      : name_(source.name()), bytes_(source.size()), memory_(bytes_, name_) {
+    read_parallel(source, 0, bytes_);
+  }
+
+  const std::string& name() const override { return name_; }
+  uint64_t size() const override { return bytes_.size(); }
+
+ private:
+  void read_inside(uint64_t offset, std::span<std::byte> bytes) const override {
+    memory_.read_at(offset, bytes);
+  }
+
+  std::string name_;
+  std::vector<std::byte> bytes_;
+  MemorySource memory_;
+};
+
+struct LabelledText {
+  std::vector<int32_t> ids;
+  int64_t label = kCorruptTarget;
+};
+
+class TextDataset : public Dataset {
+ public:
+  TextDataset(std::unique_ptr<ByteSource> source, LabelledTextOptions options)
+      : options_(std::move(options)),
+        tokenizer_(load_tokenizer(options_.tokenizer)),
+        source_(std::move(source)),
+        lines_(find_lines(*source_)),
+        corrupt_(options_.on_corrupt) {
+    tokenizer_.encode("", {.max_length = options_.max_length});  // refuses what is too short
+  }
+
+  int64_t size() const override { return std::ssize(lines_); }
+  int64_t num_corrupt() const override { return corrupt_.count(); }
+
+  Batch batch(std::span<const SampleKey> samples) const override {
+    check_samples(samples, size());
+    std::vector<LabelledText> texts;
+    size_t longest = 1;
+    for (const SampleKey& sample : samples) {
+      texts.push_back(read(sample.index));
+      longest = std::max(longest, texts.back().ids.size());
+    }
+    const auto rows = static_cast<int64_t>(texts.size());
+    Batch batch{at::full({rows, static_cast<int64_t>(longest)}, padding_id(), at::kLong),
+                at::full({rows}, kCorruptTarget, at::kLong)};
+    auto* ids = batch.input.mutable_data_ptr<int64_t>();
+    auto* labels = batch.target.mutable_data_ptr<int64_t>();
+    for (const LabelledText& text : texts) {
+      std::copy(text.ids.begin(), text.ids.end(), ids);
+      ids += longest;
+      *labels++ = text.label;
+    }
+    return batch;
+  }
+
+ private:
+  int64_t padding_id() const {
+    const SpecialIds& special = tokenizer_.special_ids();
+    return special.padding.value_or(special.end.value_or(0));
+  }
+
+  LabelledText read(int64_t index) const {
+    const LinePlace& line = lines_[static_cast<size_t>(index)];
+    const std::string text = source_->read_text(line.offset_bytes, line.size_bytes);
+    const std::string place = fmt::format("{}:{}", source_->name(), line.number);
+    try {
+      const Json json = parse_json_line(text, place);
+      LabelledText sample;
+      sample.label = number_field(json, options_.label_field.c_str(), place);
+      if (sample.label < 0) {
+        throw FormatError("{}: \"{}\" is {}, it must be at least 0", place, options_.label_field,
+                          sample.label);
+      }
+      sample.ids = tokenizer_.encode(text_field(json, options_.text_field.c_str(), place),
+                                     {.max_length = options_.max_length});
+      return sample;
+    } catch (const FormatError& error) {
+      corrupt_.take(index, error);
+      return {};
+    }
+  }
+
+  const LabelledTextOptions options_;
+  const Tokenizer tokenizer_;
+  const std::unique_ptr<ByteSource> source_;
+  const std::vector<LinePlace> lines_;
+  mutable CorruptSamples corrupt_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_labelled_text(const std::string& jsonl,
+                                                  LabelledTextOptions options) {
+  if (options.tokenizer.empty() || options.max_length < 1) {
+    throw UsageError("labelled text: it needs a tokenizer and a max_length of at least 1, not {}",
+                     options.max_length);
+  }
+  std::unique_ptr<ByteSource> source = open_source(jsonl);
+  if (is_remote(jsonl)) {
+    source = std::make_unique<CopiedSource>(*source);
+  }
+  auto data = std::make_shared<TextDataset>(std::move(source), std::move(options));
+  if (data->size() == 0) {
+    throw UsageError("labelled text: {} has no line", jsonl);
+  }
+  return data;
+}
+
+}  // namespace lockstep
