@@ -3,7 +3,8 @@
 //   it works on staging tensors that the operation owns (or was given: Call::owns_tensors); the
 //   caller's tensor is written by the thread that waits, and only after success. A group that
 //   failed is parked, never destroyed: its destructor would wait for ever.
-// - It notices a dead peer late or not at all, and cannot say which: Membership does.
+// - It notices a dead peer late or not at all, and cannot say which: Membership does. Its writes to
+//   a dead one raise SIGPIPE: the threads that write block it.
 // Debian's Gloo headers are older than the code inside libtorch: only this file and raw_gloo.cpp
 // include them, and neither constructs or derives a gloo:: type.
 
@@ -22,6 +23,7 @@
 #include "comm/c10d_store.h"
 #include "comm/membership.h"
 #include "comm/pending_work.h"
+#include "comm/sigpipe_block.h"
 
 namespace lockstep {
 namespace {
@@ -93,6 +95,7 @@ class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWor
   // Hands the call to Gloo.
   void launch(c10d::ProcessGroupGloo& gloo) {
     begin();
+    const SigpipeBlock block;  // messages are written by this thread
     const c10::intrusive_ptr<c10d::Work> work = start(gloo);
     if (call_.is_message()) {
       // Messages have no future to hang a callback on; their wait may block, so a thread does it.
@@ -284,6 +287,7 @@ class GlooBackend : public Backend {
     const Call& call = options_.connect;
     auto attempt = std::make_shared<Attempt>();
     std::thread([attempt, membership = membership_, options = options_] {
+      const SigpipeBlock block;  // Gloo's threads are started here
       GlooGroup group;
       std::string error;
       try {
