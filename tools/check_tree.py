@@ -27,13 +27,15 @@ MAY_USE = {
     "tokenizers": "base",  # the part of data that needs no tensors, in the same folder
     "data": "base formats storage tokenizers",
     "models": "base weights",
-    "checkpoint": "base formats storage weights comm",
+    "checkpoint_files": "base formats storage",  # the part of checkpoint that needs no tensors
+    "checkpoint": "base formats storage weights comm checkpoint_files",
     "train": "base formats storage shm observe plan comm ddp weights data models checkpoint",
     "explain": "base formats storage shm observe plan comm ddp weights data models checkpoint",
     "cuda": "base comm ddp weights train",
 }
 # These build, start and are tested without libtorch; so does the program `lockstep`.
-NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "tokenizers"}
+NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "tokenizers",
+            "checkpoint_files"}
 TORCH_FREE_PROGRAM = "lockstep"
 
 MAX_LINES = {".h": 500, ".cuh": 500, ".cpp": 500, ".cu": 500, ".py": 500, ".js": 500}

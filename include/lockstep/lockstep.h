@@ -5,6 +5,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/version.h>
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/verify.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/requests.h>

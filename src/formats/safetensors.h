@@ -29,6 +29,11 @@ struct SafetensorsLimits {
 // all bytes belong to one. Throws FormatError, naming file, tensor and offset, and IoError.
 SafetensorsFile read_safetensors(const ByteSource& source, const SafetensorsLimits& limits = {});
 
+// What stands before the tensors, which lie behind one another in this order, a multiple of 4096
+// bytes. Throws UsageError for a name or a value that is not UTF-8; `path` is for the message.
+std::string safetensors_head(const std::string& path, const std::vector<TensorInfo>& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
+
 // Writes a file whose data begins at a multiple of 4096, so that it can be read past the page
 // cache. Tensors are sorted by falling size of element, then name, as the reference writer does.
 //   SafetensorsWriter writer(path, tensors, {{"format", "pt"}});

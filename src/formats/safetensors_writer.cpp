@@ -65,6 +65,17 @@ std::string lay_out(const std::string& path, std::vector<TensorInfo>& tensors,
     tensor.size_bytes = *checked_bytes(tensor.dtype, tensor.shape);
     end += tensor.size_bytes;
   }
+  const std::string head = safetensors_head(path, tensors, metadata);
+  for (TensorInfo& tensor : tensors) {
+    tensor.offset_bytes += head.size();
+  }
+  return head;
+}
+
+}  // namespace
+
+std::string safetensors_head(const std::string& path, const std::vector<TensorInfo>& tensors,
+                             const std::map<std::string, std::string>& metadata) {
   std::string json;
   try {
     json = header_json(tensors, metadata);
@@ -75,13 +86,8 @@ std::string lay_out(const std::string& path, std::vector<TensorInfo>& tensors,
   append_number<uint64_t>(head, rounded_up(8 + json.size(), kDataAlignment) - 8);
   head += json;
   head.resize(rounded_up(head.size(), kDataAlignment), ' ');
-  for (TensorInfo& tensor : tensors) {
-    tensor.offset_bytes += head.size();
-  }
   return head;
 }
-
-}  // namespace
 
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorInfo> tensors,
                                      const std::map<std::string, std::string>& metadata)

@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "checkpoint/shelf.h"
+#include "checkpoint/texts.h"
+#include "weights/agree.h"
+#include "weights/catalog.h"
+#include "weights/scalar_type.h"
+
+namespace lockstep {
+
+struct OpenCheckpoint {
+  std::string path;
+  Manifest manifest;
+  CheckpointInfo info;
+  std::vector<WeightInfo> tensors;
+  std::unordered_map<std::string_view, size_t> index;
+  std::shared_ptr<const WeightCatalog> pieces;  // each a tensor of its own: see piece_name()
+};
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string piece_name(size_t tensor, size_t piece) {
+  return fmt::format("{}.{}", tensor, piece);
+}
+
+std::shared_ptr<const WeightCatalog> catalog_of(const std::string& path, const Manifest& manifest) {
+  auto catalog = std::make_shared<WeightCatalog>();
+  catalog->location = path;
+  for (const ManifestShard& shard : manifest.shards) {
+    const std::string file = joined_location(path, shard.file);
+    catalog->files.push_back(
+        {.location = file, .opened = file, .size_bytes = shard.size_bytes, .checksums = {}});
+  }
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
+    for (size_t k = 0; k < tensor.pieces.size(); ++k) {
+      const ManifestPiece& piece = tensor.pieces[k];
+      const auto unit = static_cast<uint64_t>(bits_of(tensor.dtype) / 8);
+      catalog->tensors.push_back({.info = {.name = piece_name(i, k),
+                                           .dtype = tensor.dtype,
+                                           .shape = {static_cast<int64_t>(piece.count)},
+                                           .strides = {},
+                                           .offset_bytes = piece.offset_bytes,
+                                           .size_bytes = piece.count * unit},
+                                  .file = piece.shard});
+    }
+  }
+  catalog->finish();
+  return catalog;
+}
+
+Checkpoint open(const std::string& path, const std::string& manifest) {
+  auto open = std::make_shared<OpenCheckpoint>();
+  open->path = path;
+  open->manifest = parse_manifest(path, manifest);
+  open->info = {
+      .step = open->manifest.step, .values = open->manifest.values, .score = open->manifest.score};
+  for (const ManifestTensor& tensor : open->manifest.tensors) {
+    open->index[tensor.name] = open->tensors.size();
+    open->tensors.push_back(
+        {.name = tensor.name,
+         .dtype = scalar_type_of(tensor.dtype),
+         .shape = tensor.shape,
+         .bytes = static_cast<int64_t>(checked_bytes(tensor.dtype, tensor.shape).value_or(0))});
+  }
+  open->pieces = catalog_of(path, open->manifest);
+  return Checkpoint(std::move(open));
+}
+
+// Collective: each rank reads its part of the shards. Empty: it verifies.
+std::string verify_together(const std::string& path, const std::string& text, Group& group) {
+  const std::string failure = failure_of([&] {
+    const Manifest manifest = parse_manifest(path, text);
+    for (auto i = static_cast<size_t>(group.rank()); i < manifest.shards.size();
+         i += static_cast<size_t>(group.size())) {
+      verify_shard(path, manifest, i);
+    }
+  });
+  return first_text(gather_texts(group, failure));
+}
+
+Json from_rank0(Group& group, const Json& json) {
+  const std::string text = group.rank() == 0 ? json.dump() : "";
+  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  return Json::parse(bytes.begin(), bytes.end());
+}
+
+void check_target(const OpenCheckpoint& open, const WeightTarget& target) {
+  const auto found = open.index.find(target.name);
+  if (found == open.index.end()) {
+    throw UsageError("{}: no tensor {} among its {}", open.path, shown(target.name),
+                     open.tensors.size());
+  }
+  const ManifestTensor& tensor = open.manifest.tensors[found->second];
+  const at::Tensor& own = target.tensor;
+  if (!own.defined() || !own.device().is_cpu() || own.layout() != at::kStrided) {
+    throw UsageError("{}: tensor {} can be loaded only into a dense CPU tensor", open.path,
+                     shown(target.name));
+  }
+  if (own.scalar_type() != scalar_type_of(tensor.dtype) ||
+      own.sizes() != at::IntArrayRef(tensor.shape)) {
+    throw UsageError("{}: tensor {} is {}, and the one to be filled is {} [{}]", open.path,
+                     shown(target.name), to_string(tensor.dtype, tensor.shape),
+                     toString(own.scalar_type()), fmt::join(own.sizes(), ", "));
+  }
+}
+
+}  // namespace
+
+const CheckpointInfo& Checkpoint::info() const {
+  return open_->info;
+}
+
+const std::string& Checkpoint::path() const {
+  return open_->path;
+}
+
+const std::vector<WeightInfo>& Checkpoint::tensors() const {
+  return open_->tensors;
+}
+
+const WeightInfo* Checkpoint::find(std::string_view name) const {
+  const auto found = open_->index.find(name);
+  return found == open_->index.end() ? nullptr : &open_->tensors[found->second];
+}
+
+void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {
+  throw_together(group, caught([&] {
+                   for (const WeightTarget& target : targets) {
+                     check_target(*open_, target);
+                   }
+                 }));
+  std::vector<WeightTarget> pieces;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // of those that are not contiguous
+  for (const WeightTarget& target : targets) {
+    at::Tensor whole = target.tensor.detach();
+    if (!whole.is_contiguous()) {
+      copies.emplace_back(whole, at::empty(whole.sizes(), whole.scalar_type()));
+      whole = copies.back().second;
+    }
+    const at::Tensor flat = whole.view({-1});
+    const size_t which = open_->index.at(target.name);
+    const auto& places = open_->manifest.tensors[which].pieces;
+    for (size_t k = 0; k < places.size(); ++k) {
+      pieces.push_back({piece_name(which, k), flat.narrow(0, static_cast<int64_t>(places[k].begin),
+                                                          static_cast<int64_t>(places[k].count))});
+    }
+  }
+  Weights weights(open_->pieces);
+  load_weights(weights, pieces, group);
+  for (const auto& [to, from] : copies) {
+    to.copy_(from);
+  }
+}
+
+std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& group) {
+  Shelf shelf;
+  throw_together(group, caught([&] {
+                   if (group.rank() == 0) {
+                     shelf = read_shelf(location);
+                   }
+                 }));
+  const auto num_entries =
+      static_cast<size_t>(from_rank0(group, shelf.entries.size()).get<size_t>());
+  const bool is_single = from_rank0(group, shelf.is_single).get<bool>();
+  std::string first_problem;
+  for (size_t i = 0; i < num_entries; ++i) {
+    const ShelfEntry entry = group.rank() == 0 ? shelf.entries[i] : ShelfEntry();
+    const Json told =
+        from_rank0(group, {entry.path, entry.problem, entry.problem.empty() ? entry.text : ""});
+    const auto path = told.at(0).get<std::string>();
+    auto problem = told.at(1).get<std::string>();
+    const auto text = told.at(2).get<std::string>();
+    problem = problem.empty() ? verify_together(path, text, group) : problem;
+    if (problem.empty()) {
+      return open(path, text);
+    }
+    if (is_single) {
+      throw FormatError(problem);
+    }
+    if (group.rank() == 0) {
+      log::warn("checkpoint", "{} is not used: {}", path, problem);
+    }
+    first_problem = first_problem.empty() ? problem : first_problem;
+  }
+  if (num_entries > 0) {
+    throw IoError("{}: none of its {} checkpoints verifies; of the newest: {}", location,
+                  num_entries, first_problem);
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#pragma once
+
+// What a checkpoint says of itself, in manifest.json: docs/formats/checkpoint.md.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/dtype.h"
+
+namespace lockstep {
+
+// Elements [begin, begin + count) of a tensor, flat.
+struct ManifestPiece {
+  uint64_t shard = 0;         // which of the shards
+  uint64_t offset_bytes = 0;  // in its file
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+
+struct ManifestTensor {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  std::vector<ManifestPiece> pieces;  // in rising order, without a hole
+};
+
+struct ManifestShard {
+  std::string file;  // beside the manifest
+  uint64_t size_bytes = 0;
+  std::string xxh3;  // XXH3-128 of the whole file, 32 hexadecimal digits
+};
+
+struct Manifest {
+  int64_t step = 0;
+  uint64_t sequence = 0;  // rises with every commit to the folder: what is newest
+  int64_t created_s = 0;  // seconds since 1970
+  std::optional<double> score;
+  std::map<std::string, std::string> values;
+  std::vector<ManifestShard> shards;
+  std::vector<ManifestTensor> tensors;
+
+  uint64_t shard_bytes() const;
+};
+
+inline constexpr std::string_view kManifestFile = "manifest.json";
+
+// Throws UsageError for a name or a value that is not UTF-8.
+std::string manifest_text(const Manifest& manifest);
+
+// Believes nothing: the checksum holds, every tensor is covered by its pieces and every piece lies
+// in its shard. `name` is for messages. Throws FormatError.
+Manifest parse_manifest(const std::string& name, std::string_view text);
+
+// XXH3-128 of bytes that come one after another.
+class ShardHash {
+ public:
+  ShardHash();
+  ~ShardHash();
+  ShardHash(const ShardHash&) = delete;
+  ShardHash& operator=(const ShardHash&) = delete;
+
+  void add(const void* bytes, size_t size);
+  std::string hex() const;
+
+ private:
+  void* state_;
+};
+
+}  // namespace lockstep

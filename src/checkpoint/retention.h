@@ -1,0 +1,33 @@
+#pragma once
+
+// Which checkpoints may go.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct KeptCheckpoint {
+  std::string name;
+  uint64_t sequence = 0;
+  int64_t created_s = 0;
+  std::optional<double> score;
+};
+
+struct RetentionRules {
+  int64_t keep_last = 3;
+  std::chrono::seconds keep_every{0};
+  bool keep_best = true;
+};
+
+// The one with the highest score, of equal ones the newest; null if none has any.
+const KeptCheckpoint* best_of(const std::vector<KeptCheckpoint>& checkpoints);
+
+// Names of those that no rule keeps. keep_every keeps the first one, then each that is so much
+// younger than the last that it kept.
+std::vector<std::string> superfluous(std::vector<KeptCheckpoint> checkpoints,
+                                     const RetentionRules& rules);
+
+}  // namespace lockstep

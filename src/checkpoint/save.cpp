@@ -1,0 +1,156 @@
+#include "checkpoint/save.h"
+
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "checkpoint/points.h"
+#include "checkpoint/shelf.h"
+#include "checkpoint/texts.h"
+
+namespace lockstep {
+
+namespace {
+
+using Json = nlohmann::json;
+
+int64_t seconds_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// Collective.
+void throw_first(Group& group, const std::string& error) {
+  if (const std::string first = first_text(gather_texts(group, error)); !first.empty()) {
+    throw IoError(first);
+  }
+}
+
+}  // namespace
+
+Save::Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,
+           Share share)
+    : parts_(parts),
+      info_(std::move(info)),
+      plan_(plan),
+      tensors_(std::move(tensors)),
+      share_(std::move(share)),
+      snapshot_(share_.bodies, parts.pool),
+      created_s_(seconds_now()) {}
+
+SaveResult Save::run() {
+  SaveResult result{.step = plan_.step, .bytes = plan_.bytes};
+  try {
+    run_steps(result);
+    result.committed = true;
+  } catch (const std::exception& error) {
+    result.error = error.what();
+    if (parts_.group.rank() == 0) {
+      log::warn("checkpoint", "step {} was not saved: {}", plan_.step, error.what());
+    }
+  }
+  snapshot_.close();
+  tensors_.clear();  // the tensors' memory is the caller's again
+  if (!result.committed && parts_.group.rank() == 0) {
+    try {
+      parts_.place.abort(plan_);
+    } catch (const std::exception& error) {
+      log::warn("checkpoint", "step {}: {}; the next save removes it", plan_.step, error.what());
+    }
+  }
+  result.seconds = watch_.seconds();
+  return result;
+}
+
+void Save::run_steps(SaveResult& result) {
+  Group& group = parts_.group;
+  const bool leads = group.rank() == 0;
+  throw_first(group, failure_of([&] {
+                if (leads) {
+                  parts_.place.prepare(plan_);
+                }
+              }));
+  pass(SavePoint::Prepared);
+  std::string report;
+  const std::string error = failure_of([&] { report = write_shard(); });
+  // An error has no braces around it.
+  const auto reports = gather_texts(group, error.empty() ? report : "!" + error);
+  for (const std::string& other : reports) {
+    if (other.starts_with('!')) {
+      throw IoError(other.substr(1));
+    }
+  }
+  result.bytes = 0;
+  for (const std::string& other : reports) {
+    result.bytes += Json::parse(other).at("bytes").get<uint64_t>();
+  }
+  throw_first(group, failure_of([&] {
+                if (leads) {
+                  parts_.place.commit(plan_, manifest_text(make_manifest(reports)));
+                }
+              }));
+}
+
+std::string Save::write_shard() {
+  const int rank = parts_.group.rank();
+  const std::string file = parts_.place.shard_file(plan_, rank, parts_.group.size());
+  const auto sink = parts_.place.open_shard(plan_, file, share_.file_bytes);
+  ShardHash hash;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    hash.add(bytes.data(), bytes.size());  // first: it is in the cache for what follows
+    sink->append(bytes);
+  };
+  append(std::as_bytes(std::span(share_.head)));
+  for (size_t i = 0; i < snapshot_.num_chunks(); ++i) {
+    if (i == snapshot_.num_chunks() / 2) {
+      pass(SavePoint::HalfWritten);
+    }
+    append(snapshot_.begin_write(i));
+    snapshot_.end_write(i);
+  }
+  append(share_.rest);
+  sink->finish();
+  pass(SavePoint::ShardsWritten);
+  Json pieces = Json::array();
+  for (const Share::Piece& piece : share_.pieces) {
+    pieces.push_back(
+        {piece.tensor, piece.place.offset_bytes, piece.place.begin, piece.place.count});
+  }
+  return Json{
+      {"file", file}, {"bytes", share_.file_bytes}, {"xxh3", hash.hex()}, {"pieces", pieces}}
+      .dump();
+}
+
+Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
+  Manifest manifest{.step = plan_.step,
+                    .sequence = plan_.sequence,
+                    .created_s = created_s_,
+                    .score = info_.score,
+                    .values = info_.values,
+                    .shards = {},
+                    .tensors = {}};
+  for (const SavedTensor& tensor : tensors_) {
+    manifest.tensors.push_back(
+        {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}});
+  }
+  for (const std::string& text : reports) {
+    const Json report = Json::parse(text);
+    for (const Json& piece : report.at("pieces")) {
+      manifest.tensors.at(piece.at(0).get<size_t>())
+          .pieces.push_back({.shard = manifest.shards.size(),
+                             .offset_bytes = piece.at(1).get<uint64_t>(),
+                             .begin = piece.at(2).get<uint64_t>(),
+                             .count = piece.at(3).get<uint64_t>()});
+    }
+    manifest.shards.push_back({.file = report.at("file").get<std::string>(),
+                               .size_bytes = report.at("bytes").get<uint64_t>(),
+                               .xxh3 = report.at("xxh3").get<std::string>()});
+  }
+  return manifest;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+// One save, on one rank: what the thread behind CheckpointWriter does.
+
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/place.h"
+#include "checkpoint/snapshot.h"
+
+namespace lockstep {
+
+class Save {
+ public:
+  struct Parts {
+    Group& group;  // of the saving threads alone
+    CheckpointPlace& place;
+    CopyPool& pool;
+  };
+  // Everything in the parts must outlive it.
+  Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,
+       Share share);
+
+  // Collective. Nothing that it could throw is lost: it is in the result. The same on every rank,
+  // but for one that lost the others.
+  SaveResult run();
+
+  // For another thread: returns when the tensors may change.
+  void capture() { snapshot_.capture(); }
+
+  const SavePlan& plan() const { return plan_; }
+  const CheckpointInfo& info() const { return info_; }
+  int64_t created_s() const { return created_s_; }
+
+ private:
+  void run_steps(SaveResult& result);
+  std::string write_shard();  // what rank 0 must know of it
+  Manifest make_manifest(const std::vector<std::string>& reports) const;
+
+  Parts parts_;
+  const CheckpointInfo info_;
+  const SavePlan plan_;
+  std::vector<SavedTensor> tensors_;
+  Share share_;
+  Snapshot snapshot_;
+  const int64_t created_s_;
+  const Stopwatch watch_;
+};
+
+}  // namespace lockstep

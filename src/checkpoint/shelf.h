@@ -1,0 +1,43 @@
+#pragma once
+
+// The checkpoints at a location: which there are, what they say of themselves, whether it is true.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "storage/storage.h"
+
+namespace lockstep {
+
+// "step-00000100".
+std::string checkpoint_name(int64_t step);
+
+// Of "step-00000100"; nothing for another name.
+std::optional<int64_t> step_of(std::string_view name);
+
+// "folder/name", whatever the folder ends with.
+std::string joined_location(const std::string& folder, const std::string& name);
+
+struct ShelfEntry {
+  std::string path;     // "runs/cats/step-00000100"
+  int64_t step = -1;    // as the name says, or the manifest; -1: neither does
+  std::string text;     // of the manifest; empty if it cannot be read
+  Manifest manifest;    // empty if `problem` is not
+  std::string problem;  // why the manifest cannot be believed
+};
+
+struct Shelf {
+  bool is_single = false;           // the location is one checkpoint, not a folder of them
+  std::vector<ShelfEntry> entries;  // those that cannot be read, then the newest first
+};
+
+// Reads manifests only. `location` may also be a `latest` or `best`. A folder that is not there is
+// empty. Throws IoError if it cannot be listed, or is a checkpoint that was never committed.
+Shelf read_shelf(const std::string& location);
+
+// Reads shard number `which` whole. Throws FormatError if it is not what was written, and IoError.
+void verify_shard(const std::string& path, const Manifest& manifest, size_t which);
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#pragma once
+
+// The memory that a rank saves, between the thread that writes it and the one that wants to change
+// it: written from where it lies as long as nobody is in a hurry, copied from its end when somebody
+// is.
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/stopwatch.h"
+#include "base/unique_fd.h"
+#include "checkpoint/layout.h"
+
+namespace lockstep {
+
+// Copies, kept from one save to the next: memory that has been used is several times faster than
+// fresh one. Threads: not thread-safe.
+class CopyPool {
+ public:
+  static constexpr uint64_t kBytes = 4u << 20;  // of each
+
+  Mapping take();  // used before, if there is one
+  void give_back(Mapping memory) { idle_.push_back(std::move(memory)); }
+  bool has_used() const { return !idle_.empty(); }
+
+ private:
+  std::vector<Mapping> idle_;
+};
+
+// Threads: one that writes, one that captures.
+class Snapshot {
+ public:
+  // `pool` must outlive it.
+  Snapshot(const std::vector<Share::Memory>& memory, CopyPool& pool);
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  size_t num_chunks() const { return chunks_.size(); }
+
+  // The writer's, for each chunk in rising order: its bytes, until end_write().
+  std::span<const std::byte> begin_write(size_t which);
+  void end_write(size_t which);
+
+  // Nothing will be read any more: the save has ended.
+  void close();
+
+  // Returns when the memory may change. Copies chunks from the last one backwards while that is
+  // faster than to wait for the writer.
+  void capture();
+
+ private:
+  enum class State { Live, Writing, Copying, Copied, Done };
+  struct Chunk {
+    const std::byte* data = nullptr;
+    uint64_t bytes = 0;
+    State state = State::Live;
+    Mapping copy;
+  };
+
+  std::vector<Chunk>::iterator last_live();
+  bool is_captured() const;
+
+  CopyPool& pool_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Chunk> chunks_;
+  bool is_closed_ = false;
+  size_t num_written_ = 0;
+  Stopwatch pace_;
+  double write_s_ = 0;  // of a chunk, at the pace so far
+  double fresh_s_ = 0;  // of the last copy into fresh memory
+};
+
+}  // namespace lockstep

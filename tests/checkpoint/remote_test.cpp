@@ -1,0 +1,100 @@
+// Checkpoints on a real S3 server: the manifest commits.
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_state.h"
+#include "checkpoint/points.h"
+#include "storage/storage.h"
+#include "support/fleet.h"
+#include "support/s3_server.h"
+#include "support/service.h"
+#include "support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::load_newest;
+using test::save;
+using test::TempFolder;
+using ::testing::ElementsAre;
+using testing_support::die_now;
+
+constexpr const char* kLocation = "s3://runs/cats";
+
+class RemoteCheckpoints : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LOCKSTEP_NEEDS("s3", test::s3_refusal());
+    std::filesystem::create_directories(folder_.at("buckets/runs"));
+    server_ = std::make_unique<test::S3Server>(folder_.at("buckets"));
+  }
+
+  template <typename Body>
+  void run(int world, Body body, std::vector<int> dies = {}) {
+    testing_support::RunOptions options{.dies = std::move(dies)};
+    for (const auto& [name, value] : server_->env()) {
+      options.env.push_back(name + "=" + value);
+    }
+    testing_support::run_ranks(world, body, options);
+  }
+
+  const TempFolder folder_;
+  std::unique_ptr<test::S3Server> server_;
+};
+
+std::vector<std::string> objects() {
+  std::vector<std::string> paths;
+  for (const ObjectInfo& object : open_storage(kLocation)->list()) {
+    paths.push_back(object.path);
+  }
+  return paths;
+}
+
+TEST_F(RemoteCheckpoints, AreSavedFoundAndRetained) {
+  run(2, [](Group& group) {
+    EXPECT_EQ(load_newest(kLocation, group), -1);
+    CheckpointWriter writer(kLocation, group, {.keep_last = 1});
+    for (const int64_t step : {1, 2, 2}) {
+      const SaveResult result = save(writer, step);
+      EXPECT_TRUE(result.committed) << result.error;
+      EXPECT_EQ(load_newest(kLocation, group), step);
+    }
+    group.barrier();
+    if (group.rank() == 0) {
+      EXPECT_THAT(objects(), ElementsAre("latest", "step-00000002/manifest.json",
+                                         "step-00000002/shard-00000-of-00002-save-3.safetensors",
+                                         "step-00000002/shard-00001-of-00002-save-3.safetensors"));
+    }
+    EXPECT_EQ(verify_checkpoints(kLocation).at(0).problem, "");
+    group.barrier();
+  });
+}
+
+TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
+  run(2,
+      [](Group& group) {
+        CheckpointWriter writer(kLocation, group);
+        EXPECT_TRUE(save(writer, 1).committed);
+        group.barrier();
+        save_observer = [](SavePoint point) {
+          if (point == SavePoint::ManifestWritten) {
+            die_now();
+          }
+        };
+        EXPECT_FALSE(save(writer, 2).committed);
+      },
+      {0});
+  run(1, [](Group& group) {
+    EXPECT_EQ(load_newest(kLocation, group), 1);
+    CheckpointWriter writer(kLocation, group, {.keep_last = 1});
+    EXPECT_TRUE(save(writer, 3).committed);
+    EXPECT_THAT(objects(), ElementsAre("latest", "step-00000003/manifest.json",
+                                       "step-00000003/shard-00000-of-00001-save-2.safetensors"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

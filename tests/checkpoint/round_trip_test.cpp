@@ -1,0 +1,117 @@
+// What one number of ranks saved, another loads, bit by bit.
+
+#include <filesystem>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "checkpoint/checkpoint_state.h"
+#include "formats/safetensors.h"
+#include "support/fleet.h"
+#include "support/refusal.h"
+#include "support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::load_newest;
+using test::names_in;
+using test::refusal;
+using test::sample_state;
+using test::save;
+using test::TempFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing_support::rank_argument;
+using testing_support::run_ranks;
+
+TEST(RoundTrip, AnyNumberOfRanksLoadsWhatAnyOtherSaved) {
+  for (const int world : {1, 2, 4}) {
+    const TempFolder folder;
+    run_ranks(world,
+              [](Group& group) {
+                CheckpointWriter writer(rank_argument(), group);
+                const SaveResult result = save(writer, 100);
+                EXPECT_TRUE(result.committed) << result.error;
+                EXPECT_EQ(result.path, rank_argument() + "/step-00000100");
+                EXPECT_EQ(load_newest(rank_argument(), group), 100);
+              },
+              {.argument = folder.path()});
+    EXPECT_THAT(names_in(folder.path()), ElementsAre("latest", "step-00000100"));
+    EXPECT_EQ(names_in(folder.at("step-00000100")).size(), 1u + static_cast<size_t>(world));
+    for (const int other : {1, 3}) {
+      run_ranks(other, [](Group& group) { EXPECT_EQ(load_newest(rank_argument(), group), 100); },
+                {.argument = folder.path()});
+    }
+    for (const char* name : {"step-00000100", "latest"}) {
+      Group alone = make_single_group();
+      EXPECT_EQ(load_newest(folder.at(name), alone), 100);
+    }
+  }
+}
+
+TEST(RoundTrip, EachRankWritesAnEvenShareAndEveryByteOnce) {
+  const TempFolder folder;
+  run_ranks(4,
+            [](Group& group) {
+              CheckpointWriter writer(rank_argument(), group);
+              save(writer, 1);
+            },
+            {.argument = folder.path()});
+  uint64_t state_bytes = 0;
+  for (const NamedTensor& named : sample_state(1)) {
+    state_bytes += named.tensor.nbytes();
+  }
+  uint64_t bytes = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const FileSource shard(
+        folder.at(fmt::format("step-00000001/shard-{:05}-of-00004.safetensors", rank)));
+    EXPECT_NEAR(static_cast<double>(shard.size()), static_cast<double>(state_bytes) / 4, 100e3);
+    for (const TensorInfo& tensor : read_safetensors(shard).tensors) {  // as others read it
+      bytes += tensor.size_bytes;
+    }
+  }
+  EXPECT_EQ(bytes, state_bytes);
+}
+
+TEST(RoundTrip, ALoadThatCannotBeIsRefused) {
+  const TempFolder folder;
+  run_ranks(
+      2,
+      [](Group& group) {
+        CheckpointWriter writer(rank_argument(), group);
+        save(writer, 5);
+        const auto checkpoint = find_checkpoint(rank_argument(), group);
+        ASSERT_TRUE(checkpoint);
+        EXPECT_EQ(checkpoint->find("scalar")->dtype, at::kLong);
+        EXPECT_EQ(checkpoint->find("absent"), nullptr);
+        EXPECT_EQ(checkpoint->tensors().size(), sample_state(5).size());
+        const auto loads = [&](const std::string& name, const at::Tensor& tensor) {
+          const std::vector<WeightTarget> targets{{name, tensor}};
+          return refusal([&] { checkpoint->load(targets, group); });
+        };
+        EXPECT_THAT(loads("absent", at::zeros({1})), HasSubstr("no tensor \"absent\" among its"));
+        EXPECT_THAT(loads("large.first", at::zeros({301, 1004})),
+                    HasSubstr("is F32 [301, 1003], and the one to be filled is Float [301, 1004]"));
+        EXPECT_THAT(loads("large.first", at::zeros({301, 1003}, at::kDouble)),
+                    HasSubstr("the one to be filled is Double"));
+        EXPECT_THAT(loads("scalar", at::Tensor()), HasSubstr("only into a dense CPU tensor"));
+        group.barrier();
+      },
+      {.argument = folder.path()});
+}
+
+TEST(FindCheckpoint, NothingIsNoError) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  EXPECT_EQ(load_newest(folder.path(), alone), -1);
+  EXPECT_EQ(load_newest(folder.at("absent"), alone), -1);
+  std::filesystem::create_directory(folder.at("step-00000001"));
+  EXPECT_THROW(load_newest(folder.at("step-00000001"), alone), IoError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+// What CheckpointWriter promises beside the bits: capture, retention, errors on all ranks.
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/unique_fd.h"
+#include "checkpoint/checkpoint_state.h"
+#include "checkpoint/points.h"
+#include "support/fleet.h"
+#include "support/refusal.h"
+#include "support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_same_bits;
+using test::load_newest;
+using test::names_in;
+using test::refusal;
+using test::sample_state;
+using test::save;
+using test::targets_like;
+using test::TempFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing_support::rank_argument;
+using testing_support::run_ranks;
+
+std::atomic<bool> may_go_on = false;
+
+void hold_back(SavePoint point) {
+  while (point == SavePoint::Prepared && !may_go_on) {
+    std::this_thread::yield();
+  }
+}
+
+void overwrite(const std::vector<NamedTensor>& state) {
+  for (const NamedTensor& named : state) {
+    named.tensor.zero_();
+  }
+}
+
+TEST(Capture, TensorsMayChangeBeforeAnyByteIsWritten) {
+  const TempFolder folder;
+  run_ranks(2,
+            [](Group& group) {
+              CheckpointWriter writer(rank_argument(), group);
+              save_observer = hold_back;
+              for (int64_t step = 1; step <= 2; ++step) {  // into fresh memory, then into used
+                may_go_on = false;
+                const auto state = sample_state(static_cast<uint64_t>(step));
+                writer.begin({.step = step, .values = {{"counter", std::to_string(step)}}}, state);
+                EXPECT_TRUE(writer.is_busy());
+                writer.wait_captured();
+                overwrite(state);
+                may_go_on = true;
+                writer.wait();
+                EXPECT_FALSE(writer.is_busy());
+                EXPECT_EQ(load_newest(rank_argument(), group), step);
+              }
+              save_observer = nullptr;
+            },
+            {.argument = folder.path()});
+}
+
+TEST(Capture, SmallTensorsMayChangeAtOnceAndLargeOnesAfterwards) {
+  const TempFolder folder;
+  run_ranks(3,
+            [](Group& group) {
+              CheckpointWriter writer(rank_argument(), group, {.keep_last = 1});
+              for (int64_t step = 1; step <= 10; ++step) {
+                const auto state = sample_state(static_cast<uint64_t>(step));
+                writer.begin({.step = step, .values = {{"counter", std::to_string(step)}}}, state);
+                for (const NamedTensor& named : state) {
+                  if (named.tensor.nbytes() < 64 << 10) {
+                    named.tensor.zero_();
+                  }
+                }
+                writer.wait_captured();
+                overwrite(state);
+                writer.wait();
+                EXPECT_EQ(load_newest(rank_argument(), group), step);
+              }
+              EXPECT_EQ(writer.take_results().size(), 10u);
+              writer.wait_captured();  // nothing is under way
+              writer.wait();
+            },
+            {.argument = folder.path()});
+}
+
+TEST(Retention, KeepsTheLastAndTheBest) {
+  const TempFolder folder;
+  run_ranks(2,
+            [](Group& group) {
+              CheckpointWriter writer(rank_argument(), group, {.keep_last = 2});
+              save(writer, 1, 0.9);
+              save(writer, 2, 0.1);
+              save(writer, 3);
+              save(writer, 4, std::nan(""));
+            },
+            {.argument = folder.path()});
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("best", "latest", "step-00000001", "step-00000003", "step-00000004"));
+  EXPECT_EQ(read_file(folder.at("best")), "step-00000001\n");
+  EXPECT_EQ(read_file(folder.at("latest")), "step-00000004\n");
+  Group alone = make_single_group();
+  EXPECT_EQ(load_newest(folder.at("best"), alone), 1);
+  // Another run goes on behind what it finds, also from an older step.
+  CheckpointWriter writer(folder.path(), alone, {.keep_last = 2});
+  EXPECT_TRUE(save(writer, 2, 0.95).committed);
+  EXPECT_EQ(load_newest(folder.path(), alone), 2);
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("best", "latest", "step-00000002", "step-00000004"));
+}
+
+TEST(CheckpointWriter, AStepThatIsThereIsReplaced) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.at("a/b"), alone);
+  EXPECT_TRUE(save(writer, 7).committed);
+  const auto state = sample_state(99);
+  writer.begin({.step = 7}, state);
+  writer.wait();
+  const auto targets = targets_like(state);
+  find_checkpoint(folder.at("a/b"), alone)->load(targets, alone);
+  expect_same_bits(targets, state);
+  EXPECT_THAT(names_in(folder.at("a/b")), ElementsAre("latest", "step-00000007"));
+}
+
+TEST(CheckpointWriter, WhatRanksDoDifferentlyIsAnErrorOnAll) {
+  const TempFolder folder;
+  run_ranks(
+      3,
+      [](Group& group) {
+        const bool is_odd = group.rank() == 1;
+        CheckpointWriter writer(rank_argument(), group);
+        const auto begins = [&](int64_t step, const char* name, const at::Tensor& tensor) {
+          return refusal([&] { writer.begin({.step = step}, {{name, tensor}}); });
+        };
+        const auto differs = HasSubstr("rank 1 gives another step or other names, types or shapes");
+        EXPECT_THAT(begins(1, "w", at::zeros({is_odd ? 4 : 3})), differs);
+        EXPECT_THAT(begins(1, "w", at::zeros({3}, is_odd ? at::kInt : at::kFloat)), differs);
+        EXPECT_THAT(begins(1, is_odd ? "v" : "w", at::zeros({3})), differs);
+        EXPECT_THAT(begins(is_odd ? 2 : 1, "w", at::zeros({3})), differs);
+        EXPECT_THAT(begins(1, is_odd ? "" : "w", at::zeros({3})),
+                    HasSubstr("the name \"\" is empty or stands there twice (seen by rank 1)"));
+        EXPECT_TRUE(save(writer, 3).committed);
+      },
+      {.argument = folder.path()});
+}
+
+TEST(CheckpointWriter, WhatCannotBeSavedIsRefused) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.path(), alone);
+  const at::Tensor tensor = at::zeros({2});
+  const auto begins = [&](CheckpointInfo info, std::vector<NamedTensor> tensors) {
+    return refusal([&] { writer.begin(std::move(info), std::move(tensors)); });
+  };
+  EXPECT_THAT(begins({}, {{"w", tensor}, {"w", tensor}}), HasSubstr("stands there twice"));
+  EXPECT_THAT(begins({}, {{"w", at::Tensor()}}), HasSubstr("not a dense tensor of the CPU"));
+  EXPECT_THAT(begins({}, {{"w", at::eye(2).to_sparse()}}), HasSubstr("not a dense tensor"));
+  EXPECT_THAT(begins({}, {{"\xff", tensor}}), HasSubstr("UTF-8"));
+  EXPECT_THAT(begins({.step = -1}, {{"w", tensor}}), HasSubstr("step -1 is negative"));
+  EXPECT_THAT(begins({.values = {{"rng", "\xff"}}}, {{"w", tensor}}), HasSubstr("not UTF-8"));
+  EXPECT_THAT(refusal([&] { CheckpointWriter(folder.path(), alone, {.keep_last = 0}); }),
+              HasSubstr("keep_last is 0"));
+  EXPECT_THAT(refusal([&] { CheckpointWriter("ftp://x/y", alone); }), HasSubstr("ftp"));
+  EXPECT_TRUE(save(writer, 1).committed);
+  EXPECT_THAT(refusal([&] { CheckpointWriter(folder.at("step-00000001"), alone); }),
+              HasSubstr("is a checkpoint; give the folder that it is in"));
+}
+
+TEST(CheckpointWriter, AFolderThatCannotBeMadeFailsTheSaveAlone) {
+  const TempFolder folder;
+  folder.file("file", "in the way");
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.at("file/checkpoints"), alone);
+  const SaveResult result = save(writer, 1);
+  EXPECT_FALSE(result.committed);
+  EXPECT_THAT(result.error, HasSubstr("cannot make the folder"));
+  std::filesystem::remove(folder.at("file"));
+  EXPECT_TRUE(save(writer, 2).committed);
+}
+
+}  // namespace
+}  // namespace lockstep
