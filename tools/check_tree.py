@@ -25,7 +25,8 @@ MAY_USE = {
     "ddp": "base comm",
     "weights": "base formats storage comm",
     "tokenizers": "base",  # the part of data that needs no tensors, in the same folder
-    "data": "base formats storage tokenizers",
+    "pictures": "base",  # likewise: decoders
+    "data": "base formats pictures storage tokenizers",
     "models": "base weights",
     "checkpoint_files": "base formats storage",  # the part of checkpoint that needs no tensors
     "checkpoint": "base formats storage weights comm checkpoint_files",
@@ -34,7 +35,7 @@ MAY_USE = {
     "cuda": "base comm ddp weights train",
 }
 # These build, start and are tested without libtorch; so does the program `lockstep`.
-NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "tokenizers",
+NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "pictures", "tokenizers",
             "checkpoint_files"}
 TORCH_FREE_PROGRAM = "lockstep"
 

@@ -29,7 +29,8 @@ build_kb=3000000 # free space to build in
 # GoogleTest is no service and the presets configure the tests: it belongs to every build.
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
-  libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libgtest-dev libgmock-dev"
+  libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
+  libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
 test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml
   slurm-client openmpi-bin openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
@@ -38,7 +39,7 @@ service_packages="munge slurmctld slurmd openssh-server" # tests start and stop 
 programs="cmake ninja python3 unzip"
 test_programs="ps ip unshare nsenter" # a test skips itself where its service is missing
 headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp
-  openssl/evp.h hwloc.h xxhash.h curl/curl.h gtest/gtest.h gmock/gmock.h"
+  openssl/evp.h hwloc.h xxhash.h curl/curl.h jpeglib.h png.h gtest/gtest.h gmock/gmock.h"
 
 want_torch=yes
 want_rclone=no

@@ -15,7 +15,9 @@
 #include <lockstep/data/batches.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/distributed_sampler.h>
+#include <lockstep/data/image_data.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/numpy_data.h>
 #include <lockstep/data/text_data.h>
 #include <lockstep/data/token_data.h>
 #include <lockstep/data/tokenizer.h>

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <ATen/ops/full.h>
+#include <ATen/ops/empty.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/text_data.h>
@@ -65,13 +65,14 @@ class TextDataset : public Dataset {
       longest = std::max(longest, texts.back().ids.size());
     }
     const auto rows = static_cast<int64_t>(texts.size());
-    Batch batch{at::full({rows, static_cast<int64_t>(longest)}, padding_id(), at::kLong),
-                at::full({rows}, kCorruptTarget, at::kLong)};
+    Batch batch{at::empty({rows, static_cast<int64_t>(longest)}, at::kLong),
+                at::empty({rows}, at::kLong)};
     auto* ids = batch.input.mutable_data_ptr<int64_t>();
     auto* labels = batch.target.mutable_data_ptr<int64_t>();
     for (const LabelledText& text : texts) {
-      std::copy(text.ids.begin(), text.ids.end(), ids);
+      int64_t* const end = std::copy(text.ids.begin(), text.ids.end(), ids);
       ids += longest;
+      std::fill(end, ids, padding_id());
       *labels++ = text.label;
     }
     return batch;

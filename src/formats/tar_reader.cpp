@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <set>
+#include <unordered_set>
 
 #include <lockstep/base/error.h>
 
@@ -15,7 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kBlockBytes = 512;
-constexpr size_t kMaxMembers = 1000;
 constexpr uint64_t kMaxExtendedBytes = 64u << 10;
 constexpr uint64_t kMaxTailBytes = 64u << 10;  // writers fill up to a "record", usually 10 KiB
 constexpr size_t kChecksumAt = 148;
@@ -67,7 +66,8 @@ bool says_what(std::string_view lines) {
 
 class Members {
  public:
-  explicit Members(const ByteSource& source) : source_(source) {}
+  Members(const ByteSource& source, const TarOptions& options)
+      : source_(source), options_(options) {}
 
   std::vector<TarMember> read() {
     while (take()) {
@@ -94,21 +94,27 @@ class Members {
           "wrong",
           source_.name(), offset_);
     }
-    const TarMember member{.name = std::string(text(std::string_view(header).substr(0, 100))),
-                           .offset_bytes = offset_ + kBlockBytes,
-                           .size_bytes = *size};
+    const TarMember member{
+        .name = name_in(header), .offset_bytes = offset_ + kBlockBytes, .size_bytes = *size};
     if (*size > source_.size() - member.offset_bytes) {
       throw FormatError(
           "{}: member {} of the tar ({} bytes at offset {}) ends beyond the file's "
           "{}; it is truncated",
           source_.name(), shown(member.name), *size, member.offset_bytes, source_.size());
     }
-    add(member, header[kTypeAt], header[345] != '\0');
+    add(member, header[kTypeAt]);
     offset_ = std::min(member.offset_bytes + rounded_up(*size, kBlockBytes), source_.size());
     return true;
   }
 
-  void add(const TarMember& member, char type, bool has_folder) {
+  // In long names the folders are in a field of their own.
+  static std::string name_in(std::string_view header) {
+    const std::string_view folder = text(header.substr(345, 155));
+    const std::string_view name = text(header.substr(0, 100));
+    return folder.empty() ? std::string(name) : fmt::format("{}/{}", folder, name);
+  }
+
+  void add(const TarMember& member, char type) {
     if (type == 'x' || type == 'g') {
       if (member.size_bytes > kMaxExtendedBytes ||
           says_what(source_.read_text(member.offset_bytes, member.size_bytes))) {
@@ -119,19 +125,22 @@ class Members {
       }
       return;
     }
-    const bool is_plain = !member.name.empty() && member.name.find('/') == member.name.npos &&
-                          !has_folder && member.name != "." && member.name != "..";
+    if (type == '5' && options_.allow_folders && member.size_bytes == 0) {
+      return;
+    }
+    const bool is_plain = !member.name.empty() && member.name != "." && member.name != ".." &&
+                          (options_.allow_folders || member.name.find('/') == member.name.npos);
     if ((type != '0' && type != '\0') || !is_plain) {
       throw FormatError(
           "{}: member {} at offset {} of the tar is no regular file with a plain "
           "name",
           source_.name(), shown(member.name), member.offset_bytes);
     }
-    if (!names_.insert(member.name).second || names_.size() > kMaxMembers) {
+    if (!names_.insert(member.name).second || names_.size() > options_.max_members) {
       throw FormatError(
           "{}: member {} at offset {} of the tar is there twice, or is one of more "
           "than {}",
-          source_.name(), shown(member.name), member.offset_bytes, kMaxMembers);
+          source_.name(), shown(member.name), member.offset_bytes, options_.max_members);
     }
     members_.push_back(member);
   }
@@ -146,15 +155,16 @@ class Members {
   }
 
   const ByteSource& source_;
+  const TarOptions options_;
   uint64_t offset_ = 0;
   std::vector<TarMember> members_;
-  std::set<std::string> names_;
+  std::unordered_set<std::string> names_;
 };
 
 }  // namespace
 
-std::vector<TarMember> read_tar(const ByteSource& source) {
-  return Members(source).read();
+std::vector<TarMember> read_tar(const ByteSource& source, const TarOptions& options) {
+  return Members(source, options).read();
 }
 
 }  // namespace lockstep

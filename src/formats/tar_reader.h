@@ -1,7 +1,7 @@
 #pragma once
 
-// The members of a tar file, for the containers that torch wrote before 0.1.10. Every header's
-// checksum is compared; of the data a tar has none.
+// The members of a tar file: the containers that torch wrote before 0.1.10, shards of pictures.
+// Every header's checksum is compared; of the data a tar has none.
 
 #include <cstdint>
 #include <string>
@@ -17,9 +17,14 @@ struct TarMember {
   uint64_t size_bytes = 0;
 };
 
-// Regular files with plain names, each once, at most 1000, up to the end mark, and nothing but
-// zeros behind it. Extended headers may say who and when, not what: one that changes a name or a
-// size is refused. Throws FormatError.
-std::vector<TarMember> read_tar(const ByteSource& source);
+struct TarOptions {
+  size_t max_members = 1000;
+  bool allow_folders = false;  // true: names may be paths; folders themselves are left out
+};
+
+// Regular files with plain names, each once, up to the end mark, and nothing but zeros behind it.
+// Extended headers may say who and when, not what: one that changes a name or a size is refused.
+// Throws FormatError.
+std::vector<TarMember> read_tar(const ByteSource& source, const TarOptions& options = {});
 
 }  // namespace lockstep

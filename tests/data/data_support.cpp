@@ -1,5 +1,7 @@
 #include "data/data_support.h"
 
+#include <fmt/format.h>
+
 #include "base/byte_source.h"
 #include "formats/little_endian.h"
 #include "formats/token_file.h"
@@ -21,6 +23,30 @@ std::vector<int64_t> all_ids(const std::string& path) {
                                 : number_at<uint32_t>(bytes, i * 4));
   }
   return ids;
+}
+
+std::string tar_bytes(const std::vector<std::pair<std::string, std::string>>& files) {
+  constexpr size_t kBlockBytes = 512;
+  std::string tar;
+  for (const auto& [name, content] : files) {
+    std::string header(kBlockBytes, '\0');
+    header.replace(0, name.size(), name);
+    header.replace(124, 11, fmt::format("{:011o}", content.size()));
+    header.replace(148, 8, "        ");
+    header[156] = name.ends_with('/') ? '5' : '0';
+    header.replace(257, 8,
+                   std::string("ustar\0"
+                               "00",
+                               8));
+    unsigned sum = 0;
+    for (const char c : header) {
+      sum += static_cast<unsigned char>(c);
+    }
+    header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+    tar += header + content;
+    tar.resize((tar.size() + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
+  }
+  return tar + std::string(2 * kBlockBytes, '\0');
 }
 
 }  // namespace lockstep::test

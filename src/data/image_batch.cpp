@@ -1,0 +1,74 @@
+#include "data/image_batch.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "data/dice.h"
+#include "data/picture_crop.h"
+#include "data/picture_decoder.h"
+#include "data/picture_resize.h"
+#include "data/sample_keys.h"
+#include "storage/parallel_read.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int64_t kMaxSize = 4096;
+constexpr int kRemoteReads = 8;  // requests of a batch that are under way at a time
+
+}  // namespace
+
+void check_image_options(const ImageOptions& options) {
+  if (options.size < 1 || options.size > kMaxSize) {
+    throw UsageError("images: size is {}, it must be from 1 to {}", options.size, kMaxSize);
+  }
+  for (const float value : options.std) {
+    if (!(value > 0)) {
+      throw UsageError("images: a std of {} is not above 0", value);
+    }
+  }
+}
+
+Batch ImageDataset::batch(std::span<const SampleKey> samples) const {
+  check_samples(samples, size());
+  const auto rows = static_cast<int64_t>(samples.size());
+  Batch batch{at::empty({rows, 3, options_.size, options_.size}, at::kFloat),
+              at::empty({rows}, at::kLong)};
+  const auto values = static_cast<size_t>(3 * options_.size * options_.size);
+  auto* const pixels = batch.input.mutable_data_ptr<float>();
+  auto* const labels = batch.target.mutable_data_ptr<int64_t>();
+  for_each_parallel(samples.size(), is_remote() ? kRemoteReads : 1, [&](size_t i) {
+    const std::span out(pixels + i * values, values);
+    try {
+      const ImageSource source = read(samples[i].index);
+      labels[i] = decode(samples[i], source, out);
+    } catch (const FormatError& error) {
+      corrupt_.take(samples[i].index, error);
+      std::fill(out.begin(), out.end(), 0.0f);
+      labels[i] = kCorruptTarget;
+    }
+  });
+  return batch;
+}
+
+int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source,
+                             std::span<float> out) const {
+  thread_local Picture picture;  // its memory serves the next sample
+  const auto decoder = open_picture(std::as_bytes(std::span(source.bytes)), source.name);
+  Dice dice(sample.seed, 0);
+  ResizeOptions resize{.size = {options_.size, options_.size}, .scale = {}, .shift = {}};
+  const PictureBox box = options_.augment ? random_box(decoder->size(), dice)
+                                          : centre_box(decoder->size(), options_.size);
+  resize.flip = options_.augment && dice.coin();
+  for (size_t c = 0; c < 3; ++c) {
+    resize.scale[c] = 1 / (255 * options_.std[c]);
+    resize.shift[c] = -options_.mean[c] / options_.std[c];
+  }
+  decoder->decode({.box = box, .size = resize.size}, picture);
+  resize_picture(picture, resize, out);
+  return source.label;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+
+// What pictures from folders and from shards have in common.
+
+#include <span>
+#include <string>
+
+#include <lockstep/data/image_data.h>
+
+#include "data/corrupt_samples.h"
+
+namespace lockstep {
+
+// Throws UsageError.
+void check_image_options(const ImageOptions& options);
+
+// The bytes of a sample's file and its class.
+struct ImageSource {
+  std::string name;  // for messages
+  std::string bytes;
+  int64_t label = 0;
+};
+
+class ImageDataset : public Dataset {
+ public:
+  explicit ImageDataset(ImageOptions options) : options_(options), corrupt_(options.on_corrupt) {}
+
+  int64_t num_corrupt() const override { return corrupt_.count(); }
+  Batch batch(std::span<const SampleKey> samples) const override;
+
+ private:
+  // Throws FormatError for a sample that is corrupt without being decoded.
+  virtual ImageSource read(int64_t index) const = 0;
+  virtual bool is_remote() const = 0;
+
+  int64_t decode(const SampleKey& sample, const ImageSource& source, std::span<float> out) const;
+
+  const ImageOptions options_;
+  mutable CorruptSamples corrupt_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include <map>
+
+#include "data/image_batch.h"
+#include "data/image_names.h"
+#include "storage/storage.h"
+
+namespace lockstep {
+
+namespace {
+
+class ImageFolder : public ImageDataset {
+ public:
+  ImageFolder(const std::string& location, const ImageOptions& options)
+      : ImageDataset(options),
+        storage_(open_storage(location)),
+        is_remote_(lockstep::is_remote(location)) {
+    std::map<std::string, std::vector<std::string>> classes;
+    for (const ObjectInfo& object : storage_->list()) {
+      const size_t slash = object.path.find('/');
+      if (slash != std::string::npos && is_picture_name(object.path)) {
+        classes[object.path.substr(0, slash)].push_back(object.path);
+      }
+    }
+    for (auto& [name, paths] : classes) {
+      for (std::string& path : paths) {
+        files_.push_back({.path = std::move(path), .label = std::ssize(classes_)});
+      }
+      classes_.push_back(name);
+    }
+  }
+
+  int64_t size() const override { return std::ssize(files_); }
+  std::vector<std::string> classes() const override { return classes_; }
+
+ private:
+  struct File {
+    std::string path;
+    int64_t label = 0;
+  };
+
+  ImageSource read(int64_t index) const override {
+    const File& file = files_[static_cast<size_t>(index)];
+    const auto source = storage_->open(file.path);
+    check_file_size(source->size(), source->name());
+    return {
+        .name = source->name(), .bytes = source->read_text(0, source->size()), .label = file.label};
+  }
+  bool is_remote() const override { return is_remote_; }
+
+  const std::shared_ptr<Storage> storage_;
+  const bool is_remote_;
+  std::vector<File> files_;
+  std::vector<std::string> classes_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_image_folder(const std::string& location,
+                                                 ImageOptions options) {
+  check_image_options(options);
+  auto data = std::make_shared<ImageFolder>(location, options);
+  if (data->size() == 0) {
+    throw UsageError("images: {} has no CLASS/NAME.jpg, .jpeg or .png in it", location);
+  }
+  return data;
+}
+
+}  // namespace lockstep

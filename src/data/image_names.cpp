@@ -1,0 +1,35 @@
+#include "data/image_names.h"
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 256u << 20;
+
+}  // namespace
+
+std::string extension_of(std::string_view path) {
+  path.remove_prefix(path.find_last_of('/') + 1);  // npos + 1 is 0
+  const size_t dot = path.find_last_of('.');
+  std::string extension(dot == std::string_view::npos ? "" : path.substr(dot + 1));
+  for (char& c : extension) {
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return extension;
+}
+
+bool is_picture_name(std::string_view path) {
+  const std::string extension = extension_of(path);
+  return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
+
+void check_file_size(uint64_t size, const std::string& name) {
+  if (size > kMaxFileBytes) {
+    throw FormatError("{}: {} bytes are too many for a picture, the limit is {}", name, size,
+                      kMaxFileBytes);
+  }
+}
+
+}  // namespace lockstep
