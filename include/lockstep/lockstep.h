@@ -35,5 +35,6 @@
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
+#include <lockstep/train/trainer.h>
 #include <lockstep/weights/save.h>
 #include <lockstep/weights/weights.h>

@@ -1,0 +1,47 @@
+#pragma once
+
+// An exponential moving average of a model's parameters (Polyak averaging): often better on
+// held-out data than the parameters of any one step.
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/weights/save.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+class ParameterAverage {
+ public:
+  // decay 0: nothing is kept and every call does nothing.
+  ParameterAverage(const torch::nn::Module& module, double decay);
+
+  void update();  // after a step
+  std::vector<NamedTensor> state() const;
+
+  // While it lives, the module holds the average and the average its parameters.
+  class Swap {
+   public:
+    explicit Swap(ParameterAverage& average) : average_(average) { average_.swap(); }
+    ~Swap() { average_.swap(); }
+    Swap(const Swap&) = delete;
+    Swap& operator=(const Swap&) = delete;
+
+   private:
+    ParameterAverage& average_;
+  };
+
+ private:
+  void swap();
+
+  double decay_;
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> averages_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+
+// Which steps are too bad to take: see trainer.h.
+
+#include <cstdint>
+
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+
+class BadSteps {
+ public:
+  explicit BadSteps(const TrainerOptions& options) : options_(options) {}
+
+  // Whether a step with this norm of all gradients may be taken. Throws UsageError where the rule
+  // is to stop.
+  bool accept(int64_t step, double grad_norm);
+
+  int64_t num_all() const { return num_all_; }
+
+  // All it remembers, as text, bit for bit.
+  std::string state() const;
+  void restore(const std::string& state);
+
+ private:
+  TrainerOptions options_;
+  int64_t num_all_ = 0;
+  int64_t num_in_a_row_ = 0;
+  int64_t num_good_ = 0;
+  double usual_norm_ = 0;  // a slow average over good steps
+};
+
+}  // namespace lockstep

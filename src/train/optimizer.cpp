@@ -1,0 +1,212 @@
+#include "train/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sign.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/nn/module.h>
+
+namespace lockstep {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+Tensors zeros_beside(const Tensors& parameters) {
+  Tensors zeros;
+  for (const at::Tensor& parameter : parameters) {
+    zeros.push_back(at::zeros_like(parameter, at::MemoryFormat::Contiguous));
+  }
+  return zeros;
+}
+
+void append(std::vector<NamedTensor>& state, const std::string& what,
+            const std::vector<std::string>& names, const Tensors& tensors) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    state.push_back({what + "." + names[i], tensors[i]});
+  }
+}
+
+// One group's tensors of those parameters that have a gradient, which mostly are all.
+struct Active {
+  Tensors parameters, gradients, first, second;
+
+  Active(const Tensors& all, const Tensors& all_first, const Tensors& all_second = {}) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (const at::Tensor& gradient = all[i].grad(); gradient.defined()) {
+        parameters.push_back(all[i]);
+        gradients.push_back(gradient);
+        first.push_back(all_first[i]);
+        if (!all_second.empty()) {
+          second.push_back(all_second[i]);
+        }
+      }
+    }
+  }
+};
+
+class AdamW : public Optimizer {
+ public:
+  AdamW(const torch::nn::Module& module, const TrainerOptions& options)
+      : Optimizer(module, options.weight_decay),
+        options_(options),
+        steps_(at::zeros({}, at::kFloat)) {
+    for (const Decayed& group : groups_) {
+      means_.push_back(zeros_beside(group.parameters));
+      squares_.push_back(zeros_beside(group.parameters));
+    }
+  }
+
+  void step(double lr) override {
+    const at::NoGradGuard no_grad;
+    steps_ += 1;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Active active(groups_[i].parameters, means_[i], squares_[i]);
+      if (active.parameters.empty()) {
+        continue;
+      }
+      const Tensors steps(active.parameters.size(), steps_);
+      at::_fused_adamw_(active.parameters, active.gradients, active.first, active.second, {}, steps,
+                        lr, options_.beta1, options_.beta2, groups_[i].weight_decay, options_.eps,
+                        /*amsgrad=*/false, /*maximize=*/false);
+    }
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state = {{"steps", steps_}};
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      append(state, "mean", groups_[i].names, means_[i]);
+      append(state, "square", groups_[i].names, squares_[i]);
+    }
+    return state;
+  }
+
+ private:
+  TrainerOptions options_;
+  at::Tensor steps_;  // of the bias correction
+  std::vector<Tensors> means_, squares_;
+};
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(const torch::nn::Module& module, const TrainerOptions& options)
+      : Optimizer(module, options.weight_decay), momentum_(options.momentum) {
+    for (const Decayed& group : groups_) {
+      momenta_.push_back(zeros_beside(group.parameters));
+    }
+  }
+
+  void step(double lr) override {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Active active(groups_[i].parameters, momenta_[i]);
+      if (active.parameters.empty()) {
+        continue;
+      }
+      // A momentum of zeros is what the first step would make of none.
+      at::_fused_sgd_(active.parameters, active.gradients,
+                      momentum_ == 0 ? Tensors() : active.first, groups_[i].weight_decay, momentum_,
+                      lr, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
+                      /*is_first_step=*/false);
+    }
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      append(state, "momentum", groups_[i].names, momenta_[i]);
+    }
+    return state;
+  }
+
+ private:
+  double momentum_;
+  std::vector<Tensors> momenta_;
+};
+
+class Lion : public Optimizer {
+ public:
+  Lion(const torch::nn::Module& module, const TrainerOptions& options)
+      : Optimizer(module, options.weight_decay), options_(options) {
+    for (const Decayed& group : groups_) {
+      means_.push_back(zeros_beside(group.parameters));
+    }
+  }
+
+  void step(double lr) override {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Active active(groups_[i].parameters, means_[i]);
+      if (active.parameters.empty()) {
+        continue;
+      }
+      Tensors direction = at::_foreach_lerp(active.first, active.gradients, 1 - options_.beta1);
+      at::_foreach_sign_(direction);
+      at::_foreach_mul_(active.parameters, 1 - lr * groups_[i].weight_decay);
+      at::_foreach_add_(active.parameters, direction, -lr);
+      at::_foreach_lerp_(active.first, active.gradients, 1 - options_.beta2);
+    }
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      append(state, "mean", groups_[i].names, means_[i]);
+    }
+    return state;
+  }
+
+ private:
+  TrainerOptions options_;
+  std::vector<Tensors> means_;
+};
+
+}  // namespace
+
+Optimizer::Optimizer(const torch::nn::Module& module, double weight_decay)
+    : groups_{{.weight_decay = weight_decay}, {.weight_decay = 0}} {
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().requires_grad()) {
+      Decayed& group = groups_[item.value().dim() >= 2 ? 0 : 1];
+      group.names.push_back(item.key());
+      group.parameters.push_back(item.value());
+    }
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (Decayed& group : groups_) {
+    for (at::Tensor& parameter : group.parameters) {
+      parameter.mutable_grad().reset();
+    }
+  }
+}
+
+void Optimizer::scale_gradients(double factor) {
+  for (Decayed& group : groups_) {
+    for (at::Tensor& parameter : group.parameters) {
+      if (parameter.grad().defined()) {
+        parameter.mutable_grad().mul_(factor);
+      }
+    }
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
+                                          const TrainerOptions& options) {
+  switch (options.optimizer) {
+    case OptimizerKind::Sgd:
+      return std::make_unique<Sgd>(module, options);
+    case OptimizerKind::Lion:
+      return std::make_unique<Lion>(module, options);
+    case OptimizerKind::AdamW:
+      break;
+  }
+  return std::make_unique<AdamW>(module, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#pragma once
+
+// One step of training: its pieces forward and backward, the average of their gradients, the
+// update.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <lockstep/data/batches.h>
+#include <lockstep/ddp/reducer.h>
+#include <lockstep/train/trainer.h>
+
+#include "train/average.h"
+#include "train/bad_steps.h"
+#include "train/data_order.h"
+#include "train/optimizer.h"
+#include "train/precision.h"
+
+namespace lockstep {
+
+// What was seen by all ranks since it was last asked.
+struct SeenSums {
+  double loss = 0;  // mean of the pieces' losses
+  int64_t num_counted = 0;
+  int64_t num_correct = -1;  // -1: not counted
+};
+
+class StepRunner {
+ public:
+  // Collective: rank 0's parameters and buffers go to all ranks.
+  StepRunner(TrainingTask& task, Group group, const TrainerOptions& options, const Pieces& pieces);
+
+  struct Inputs {
+    int64_t step = 0;
+    double lr = 0;
+    std::function<Batch()> next_batch;         // called once per local piece
+    std::function<void()> before_update = {};  // parameters change when it returns
+  };
+  // Collective. Returns the norm of all gradients, before clipping.
+  double run(const Inputs& inputs);
+
+  // Collective: summed in the order of the pieces, the same bits whatever the number of ranks.
+  SeenSums take_sums();
+
+  // Collective: rank 0's, on all ranks.
+  void share_buffers();
+
+  Optimizer& optimizer() { return *optimizer_; }
+  ParameterAverage& average() { return average_; }
+  BadSteps& bad_steps() { return bad_steps_; }
+  LossScale& loss_scale() { return loss_scale_; }
+
+ private:
+  void run_piece(int local, const Inputs& inputs);
+
+  TrainingTask& task_;
+  std::shared_ptr<torch::nn::Module> module_;
+  Group group_;
+  TrainerOptions options_;
+  Pieces pieces_;
+  bool in_tree_;  // pieces are the reducer's shards; else they add up under no_sync()
+  std::vector<at::Tensor> buffers_;
+  std::shared_ptr<Reducer> reducer_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ParameterAverage average_;
+  BadSteps bad_steps_;
+  LossScale loss_scale_;
+  std::vector<double> seen_;  // of every piece: losses, counted, correct
+  int64_t num_seen_steps_ = 0;
+};
+
+}  // namespace lockstep

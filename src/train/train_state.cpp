@@ -1,0 +1,155 @@
+#include "train/train_state.h"
+
+#include <limits>
+#include <sstream>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <lockstep/base/error.h>
+
+#include "base/env.h"
+#include "train/average.h"
+#include "train/bad_steps.h"
+#include "train/optimizer.h"
+#include "train/precision.h"
+
+namespace lockstep {
+namespace {
+
+using Values = std::map<std::string, std::string>;
+
+const std::string& value(const Checkpoint& checkpoint, const std::string& key) {
+  const Values& values = checkpoint.info().values;
+  const auto found = values.find(key);
+  if (found == values.end()) {
+    throw FormatError("{}: there is no value \"{}\": it is not a checkpoint of a training run",
+                      checkpoint.path(), key);
+  }
+  return found->second;
+}
+
+int64_t whole(const Checkpoint& checkpoint, const std::string& key, int64_t min, int64_t max) {
+  const std::string& text = value(checkpoint, key);
+  const auto number = parse_integer(text, min, max);
+  if (!number) {
+    throw FormatError("{}: {} is \"{}\", not a number from {} to {}", checkpoint.path(), key, text,
+                      min, max);
+  }
+  return *number;
+}
+
+std::string best_text(const std::optional<Evaluation>& best) {
+  return !best ? ""
+               : fmt::format("{} {:a} {} {}", best->step, best->loss, best->num_counted,
+                             best->num_correct);
+}
+
+std::optional<Evaluation> parse_best(const std::string& text) {
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  Evaluation best{.is_best = true};
+  std::string loss;
+  std::istringstream stream(text);
+  stream >> best.step >> loss >> best.num_counted >> best.num_correct;
+  if (!stream) {
+    throw FormatError("the checkpoint's best evaluation is \"{}\", not four numbers", text);
+  }
+  best.loss = std::strtod(loss.c_str(), nullptr);
+  return best;
+}
+
+// The first line that differs, of each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream lines_a(a), lines_b(b);
+  std::string line_a, line_b;
+  do {
+    line_a.clear();
+    line_b.clear();
+    std::getline(lines_a, line_a);
+    std::getline(lines_b, line_b);
+  } while (line_a == line_b && (lines_a || lines_b));
+  return {line_a, line_b};
+}
+
+void append(std::vector<NamedTensor>& all, const std::string& prefix,
+            std::vector<NamedTensor> part) {
+  for (NamedTensor& item : part) {
+    all.push_back({prefix + item.name, std::move(item.tensor)});
+  }
+}
+
+std::vector<NamedTensor> all_tensors(const TrainState& state) {
+  std::vector<NamedTensor> all;
+  for (const auto& item : state.module.named_parameters()) {
+    all.push_back({"model." + item.key(), item.value().detach()});
+  }
+  for (const auto& item : state.module.named_buffers()) {
+    all.push_back({"model." + item.key(), item.value()});
+  }
+  append(all, "optimizer.", state.optimizer.state());
+  append(all, "average.", state.average.state());
+  return all;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> TrainState::tensors_to_save() const {
+  std::vector<NamedTensor> all = all_tensors(*this);
+  const size_t first = module.named_parameters().size();
+  for (size_t i = first; i < first + module.named_buffers().size(); ++i) {
+    all[i].tensor = all[i].tensor.clone();
+  }
+  return all;
+}
+
+CheckpointInfo TrainState::info(const TrainerOptions& options) const {
+  CheckpointInfo info{.step = progress.step, .values = options.values, .score = {}};
+  info.values["step"] = fmt::format("{}", progress.step);
+  info.values["shards"] = fmt::format("{}", progress.shards);
+  info.values["best"] = best_text(progress.best);
+  info.values["stale_evaluations"] = fmt::format("{}", progress.num_stale);
+  info.values["bad_steps"] = bad_steps.state();
+  info.values["loss_scale"] = loss_scale.state();
+  info.values["description"] = options.description;
+  if (progress.best && progress.best->step == progress.step) {
+    info.score = score_of(*progress.best);
+  }
+  return info;
+}
+
+void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& options,
+                         Group& group) {
+  const std::string& saved = value(checkpoint, "description");
+  if (saved != options.description) {
+    const auto [then, now] = first_difference(saved, options.description);
+    throw UsageError(
+        "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
+        "checkpoint folder of its own",
+        checkpoint.path(), then, now);
+  }
+  std::vector<WeightTarget> targets;
+  for (NamedTensor& item : all_tensors(*this)) {
+    targets.push_back({std::move(item.name), std::move(item.tensor)});
+  }
+  const at::NoGradGuard no_grad;
+  checkpoint.load(targets, group);
+  progress.step = whole(checkpoint, "step", 0, std::numeric_limits<int64_t>::max());
+  progress.best = parse_best(value(checkpoint, "best"));
+  progress.num_stale =
+      whole(checkpoint, "stale_evaluations", 0, std::numeric_limits<int64_t>::max());
+  bad_steps.restore(value(checkpoint, "bad_steps"));
+  loss_scale.restore(value(checkpoint, "loss_scale"));
+}
+
+int shards_of(const Checkpoint& checkpoint) {
+  return static_cast<int>(whole(checkpoint, "shards", 1, std::numeric_limits<int>::max()));
+}
+
+double score_of(const Evaluation& evaluation) {
+  return evaluation.num_correct >= 0 ? evaluation.accuracy() : -evaluation.loss;
+}
+
+}  // namespace lockstep

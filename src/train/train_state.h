@@ -1,0 +1,60 @@
+#pragma once
+
+// All that a run is made of, as a checkpoint holds it.
+//
+// Tensors: "model.NAME" (parameters and buffers), "optimizer.WHAT.NAME", "average.NAME". Values:
+// counters and the description of the run. Random numbers and the data's order need no state: they
+// follow from the options' seed, the step and the epoch.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/train/trainer.h>
+#include <lockstep/weights/save.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+class BadSteps;
+class LossScale;
+class Optimizer;
+class ParameterAverage;
+
+// How well it went so far.
+struct Progress {
+  int64_t step = 0;
+  int shards = 0;
+  std::optional<Evaluation> best;
+  int64_t num_stale = 0;  // evaluations since then
+};
+
+// References to the parts of a run.
+struct TrainState {
+  torch::nn::Module& module;
+  Optimizer& optimizer;
+  ParameterAverage& average;
+  BadSteps& bad_steps;
+  LossScale& loss_scale;
+  Progress& progress;
+
+  // Parameters and optimizer state as they lie in memory: they stay as they are until the next
+  // step. Buffers as copies: the next forward changes them.
+  std::vector<NamedTensor> tensors_to_save() const;
+  CheckpointInfo info(const TrainerOptions& options) const;
+
+  // Collective. Throws UsageError for a checkpoint of another run, naming what differs.
+  void restore(const Checkpoint& checkpoint, const TrainerOptions& options, Group& group);
+};
+
+// The shards of the run that a checkpoint is of. Throws FormatError.
+int shards_of(const Checkpoint& checkpoint);
+
+// Higher is better: the accuracy where there is one, else the loss.
+double score_of(const Evaluation& evaluation);
+
+}  // namespace lockstep

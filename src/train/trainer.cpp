@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <bit>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <torch/nn/module.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/comm/requests.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/train/trainer.h>
+
+#include "base/stopwatch.h"
+#include "models/parameter_hash.h"
+#include "train/data_order.h"
+#include "train/evaluate.h"
+#include "train/schedule.h"
+#include "train/step.h"
+#include "train/train_state.h"
+#include "weights/agree.h"
+
+namespace lockstep {
+namespace {
+
+int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
+                  int num_ranks) {
+  if (options.shards > 0) {
+    return options.shards;
+  }
+  return checkpoint ? shards_of(*checkpoint) : num_ranks;
+}
+
+void check(const TrainerOptions& options, const TrainerData& data) {
+  if (!data.train) {
+    throw UsageError("trainer: there is nothing to train on: TrainerData::train is null");
+  }
+  if (options.checkpoint_every > 0 && options.checkpoint_dir.empty()) {
+    throw UsageError(
+        "trainer: a checkpoint every {} steps is asked for, but no folder for it; set "
+        "checkpoint.dir",
+        options.checkpoint_every);
+  }
+  const auto positive = [](const char* name, auto value) {
+    if (value <= 0) {
+      throw UsageError("trainer: {} is {}, it must be positive", name, value);
+    }
+  };
+  positive("batch_size", options.batch_size);
+  positive("accumulate", options.accumulate);
+  positive("epochs", options.epochs);
+  positive("log_every", options.log_every);
+}
+
+std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
+  std::vector<uint64_t> hashes;
+  for (const int64_t bits :
+       gather_numbers(group, std::bit_cast<int64_t>(hash_parameters(module)))) {
+    hashes.push_back(std::bit_cast<uint64_t>(bits));
+  }
+  return hashes;
+}
+
+}  // namespace
+
+TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
+                    double label_smoothing) {
+  const at::Tensor counts_B = target_B.ge(0);
+  const auto num_counted = counts_B.sum().item<int64_t>();
+  // All samples of this piece may be unreadable: a loss of 0 with gradients of 0, not of 0 / 0.
+  const at::Tensor loss = num_counted == 0
+                              ? logits_BV.sum() * 0
+                              : at::cross_entropy_loss(logits_BV, target_B, {}, at::Reduction::Mean,
+                                                       kCorruptTarget, label_smoothing);
+  const at::Tensor correct_B = logits_BV.argmax(1).eq(target_B).logical_and(counts_B);
+  return {.loss = loss, .num_counted = num_counted, .num_correct = correct_B.sum().item<int64_t>()};
+}
+
+bool TrainResult::same_bits() const {
+  return std::all_of(parameter_hashes.begin(), parameter_hashes.end(),
+                     [&](uint64_t hash) { return hash == parameter_hashes.front(); });
+}
+
+class Trainer::Impl {
+ public:
+  Impl(TrainingTask& task, TrainerData data, Group group, TrainerOptions options,
+       TrainWatcher watcher)
+      : task_(task),
+        data_(std::move(data)),
+        group_(std::move(group)),
+        options_(std::move(options)),
+        watcher_(std::move(watcher)),
+        module_(task.module()) {
+    check(options_, data_);
+    if (!options_.checkpoint_dir.empty() && options_.resume) {
+      checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
+    }
+    progress_.shards = choose_shards(options_, checkpoint_, group_.size());
+    const int threads = options_.threads > 0                        ? options_.threads
+                        : group_.size() > 1 || progress_.shards > 1 ? 1
+                                                                    : 0;
+    if (threads > 0) {
+      at::set_num_threads(threads);
+    }
+    pieces_ = cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
+    order_ = std::make_unique<DataOrder>(data_.train->size(), options_.seed, pieces_);
+    runner_ = std::make_unique<StepRunner>(task_, group_, options_, pieces_);
+    loader_ = std::make_unique<Loader>(data_.train, LoaderOptions{.num_workers = options_.workers});
+    num_steps_ = options_.epochs * order_->steps_per_epoch();
+    if (options_.max_steps > 0) {
+      num_steps_ = std::min(num_steps_, options_.max_steps);
+    }
+  }
+
+  TrainResult run() {
+    const Stopwatch time;
+    restore();
+    if (!options_.checkpoint_dir.empty()) {
+      writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
+    }
+    JobRequests requests(group_);
+    module_->train();
+    result_.resumed_at = progress_.step;
+    if (!is_last()) {
+      start_epoch();
+    }
+    std::optional<TrainEnd> end = end_by_progress();
+    while (!end) {
+      step(time);
+      end = end_of_step(requests.at_step_boundary(), time);
+    }
+    return finish(*end, time);
+  }
+
+  Evaluation evaluate_now() {
+    wait_captured();  // parameters and average change places
+    runner_->share_buffers();
+    const ParameterAverage::Swap swap(runner_->average());
+    Evaluation evaluation = lockstep::evaluate(task_, data_.held_out, group_,
+                                               {.batch_size = pieces_.batch_size,
+                                                .workers = options_.workers,
+                                                .precision = options_.precision});
+    evaluation.step = progress_.step;
+    return evaluation;
+  }
+
+ private:
+  TrainState state() {
+    return {*module_,
+            runner_->optimizer(),
+            runner_->average(),
+            runner_->bad_steps(),
+            runner_->loss_scale(),
+            progress_};
+  }
+
+  void restore() {
+    if (!checkpoint_) {
+      return;
+    }
+    state().restore(*checkpoint_, options_, group_);
+    saved_step_ = progress_.step;
+    reported_step_ = progress_.step;
+    if (watcher_.on_resume) {
+      watcher_.on_resume(progress_.step, checkpoint_->path());
+    }
+    checkpoint_.reset();
+  }
+
+  void start_epoch() {
+    const int64_t epoch = progress_.step / order_->steps_per_epoch();
+    const int64_t first = progress_.step % order_->steps_per_epoch();
+    loader_->start(order_->indices(epoch, first), pieces_.batch_size, options_.seed, epoch);
+  }
+
+  void step(const Stopwatch& time) {
+    const double lr = learning_rate(options_, progress_.step, num_steps_);
+    const double grad_norm = runner_->run({.step = progress_.step,
+                                           .lr = lr,
+                                           .next_batch = [this] { return next_batch(); },
+                                           .before_update = [this] { wait_captured(); }});
+    ++progress_.step;
+    const bool is_epoch_end = progress_.step % order_->steps_per_epoch() == 0;
+    if (progress_.step % options_.log_every == 0 || is_last() || is_evaluation_due()) {
+      report_ = make_report(lr, grad_norm, time);
+    }
+    if (is_epoch_end && !is_last()) {
+      start_epoch();  // the workers begin while the model is judged
+    }
+  }
+
+  Batch next_batch() {
+    auto batch = loader_->next();
+    LOCKSTEP_CHECK(batch.has_value(), "the data ended in the middle of an epoch, at step {}",
+                   progress_.step);
+    return std::move(*batch);
+  }
+
+  void wait_captured() {
+    if (writer_) {
+      writer_->wait_captured();
+    }
+  }
+
+  bool is_last() const { return progress_.step >= num_steps_; }
+
+  bool is_evaluation_due() const {
+    const int64_t every = options_.eval_every > 0 ? options_.eval_every : order_->steps_per_epoch();
+    return data_.held_out && (progress_.step % every == 0 || is_last());
+  }
+
+  StepReport make_report(double lr, double grad_norm, const Stopwatch& time) {
+    const SeenSums sums = runner_->take_sums();
+    const double now = time.seconds();
+    const auto samples =
+        static_cast<double>((progress_.step - reported_step_) * options_.batch_size);
+    StepReport report{.step = progress_.step,
+                      .num_steps = num_steps_,
+                      .epoch = (progress_.step - 1) / order_->steps_per_epoch(),
+                      .loss = sums.loss,
+                      .grad_norm = grad_norm,
+                      .lr = lr,
+                      .samples_per_s = samples / (now - reported_seconds_),
+                      .seconds = now,
+                      .num_bad_steps = runner_->bad_steps().num_all(),
+                      .evaluation = {}};
+    if (sums.num_correct >= 0) {
+      report.train_accuracy = static_cast<double>(sums.num_correct) /
+                              static_cast<double>(std::max<int64_t>(sums.num_counted, 1));
+    }
+    reported_step_ = progress_.step;
+    reported_seconds_ = now;
+    return report;
+  }
+
+  void tell_report() {
+    if (report_) {
+      result_.last = *report_;
+      if (watcher_.on_step && group_.rank() == 0) {
+        watcher_.on_step(*report_);
+      }
+      report_.reset();
+    }
+  }
+
+  void judge() {
+    Evaluation evaluation = evaluate_now();
+    evaluation.is_best = !progress_.best || score_of(evaluation) > score_of(*progress_.best);
+    if (evaluation.is_best) {
+      progress_.best = evaluation;
+      progress_.num_stale = 0;
+    } else {
+      ++progress_.num_stale;
+    }
+    result_.evaluation = evaluation;
+    report_->evaluation = evaluation;
+  }
+
+  std::optional<TrainEnd> end_by_progress() const {
+    if (is_last()) {
+      return TrainEnd::Done;
+    }
+    if (options_.early_stop > 0 && progress_.num_stale >= options_.early_stop) {
+      return TrainEnd::EarlyStop;
+    }
+    return std::nullopt;
+  }
+
+  // What happens between two steps. The end, if it was the last.
+  std::optional<TrainEnd> end_of_step(JobRequest request, const Stopwatch& time) {
+    const bool is_judged = is_evaluation_due();
+    if (is_judged) {
+      judge();
+    }
+    tell_report();
+    std::optional<TrainEnd> end = end_by_progress();
+    if (!end && request == JobRequest::CheckpointAndStop) {
+      end = TrainEnd::Asked;
+    } else if (!end && is_time_over(time)) {
+      end = TrainEnd::MaxTime;
+    }
+    const bool is_new_best = is_judged && result_.evaluation->is_best && options_.keep.keep_best;
+    const bool is_due =
+        options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
+    if (end || is_due || is_new_best || request == JobRequest::Checkpoint) {
+      save();
+    }
+    tell_saves();
+    return end;
+  }
+
+  // All ranks go by rank 0's clock.
+  bool is_time_over(const Stopwatch& time) {
+    if (options_.max_time.count() == 0) {
+      return false;
+    }
+    const at::Tensor is_over = at::full(
+        {1}, time.seconds() >= static_cast<double>(options_.max_time.count()) ? 1 : 0, at::kInt);
+    group_.broadcast(is_over);
+    return is_over.item<int>() != 0;
+  }
+
+  void save() {
+    if (!writer_ || saved_step_ == progress_.step) {
+      return;
+    }
+    runner_->share_buffers();
+    writer_->begin(state().info(options_), state().tensors_to_save());
+    saved_step_ = progress_.step;
+  }
+
+  void tell_saves() {
+    if (!writer_) {
+      return;
+    }
+    for (const SaveResult& save : writer_->take_results()) {
+      result_.last_save = save;
+      if (watcher_.on_checkpoint && group_.rank() == 0) {
+        watcher_.on_checkpoint(save);
+      }
+    }
+  }
+
+  TrainResult finish(TrainEnd end, const Stopwatch& time) {
+    runner_->share_buffers();
+    if (data_.held_out && !result_.evaluation) {
+      result_.evaluation = evaluate_now();  // resumed behind its end
+    }
+    if (writer_) {
+      writer_->wait();
+      tell_saves();
+      writer_.reset();
+    }
+    result_.end = end;
+    result_.steps = progress_.step;
+    result_.epochs = (progress_.step + order_->steps_per_epoch() - 1) / order_->steps_per_epoch();
+    result_.num_bad_steps = runner_->bad_steps().num_all();
+    result_.best = progress_.best;
+    result_.parameter_hashes = hashes_of_ranks(*module_, group_);
+    result_.seconds = time.seconds();
+    return result_;
+  }
+
+  TrainingTask& task_;
+  TrainerData data_;
+  Group group_;
+  TrainerOptions options_;
+  TrainWatcher watcher_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::optional<Checkpoint> checkpoint_;  // to go on from
+  Progress progress_;
+  Pieces pieces_;
+  std::unique_ptr<DataOrder> order_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Loader> loader_;
+  std::optional<CheckpointWriter> writer_;
+  int64_t num_steps_ = 0;
+  int64_t saved_step_ = -1;
+  std::optional<StepReport> report_;  // to be told when the model has been judged
+  int64_t reported_step_ = 0;
+  double reported_seconds_ = 0;
+  TrainResult result_;
+};
+
+Trainer::Trainer(TrainingTask& task, TrainerData data, Group group, TrainerOptions options,
+                 TrainWatcher watcher)
+    : impl_(std::make_unique<Impl>(task, std::move(data), std::move(group), std::move(options),
+                                   std::move(watcher))) {}
+
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run() {
+  return impl_->run();
+}
+
+Evaluation Trainer::evaluate() {
+  return impl_->evaluate_now();
+}
+
+}  // namespace lockstep
