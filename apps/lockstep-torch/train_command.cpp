@@ -2,14 +2,15 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
-#include <ATen/ops/tensor.h>
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -17,12 +18,15 @@
 
 #include "base/config.h"
 #include "base/env.h"
+#include "base/process.h"
 #include "comm/launch_env.h"
 #include "data/cat_pictures.h"
 #include "data/picture_text.h"
-#include "train/cats_config.h"
-#include "train/cats_job.h"
-#include "train/cats_report.h"
+#include "models/parameter_hash.h"
+#include "told_once.h"
+#include "train/recipe.h"
+#include "train/report.h"
+#include "weights/agree.h"
 
 namespace lockstep {
 namespace {
@@ -34,35 +38,55 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  lockstep train recipes/cats.toml\n"
     "  lockstep train recipes/cats.toml --show\n"
+    "  lockstep train recipes/mytransformer.toml --dry-run\n"
+    "  lockstep train recipes/gpt2.toml --set checkpoint.dir=runs/gpt2 --set checkpoint.every=100\n"
     "  lockstep run --nproc-per-node 4 -- lockstep train recipes/cats.toml --set train.epochs=8\n"
     "  lockstep run --local-nodes 2 --nproc-per-node 4 -- lockstep train recipes/cats.toml --json\n"
     "\n"
-    "Exit code: 0; 1 if a rank was lost or the ranks ended with different models; 2 for a mistake "
-    "on\n"
-    "this line or in the recipe.\n";
+    "With checkpoint.dir set, the same line goes on where a run ended or was killed.\n"
+    "Exit code: 0; 1 if a rank was lost, a file could not be read, the end could not be saved or\n"
+    "the ranks ended with different models; 2 for a mistake on this line or in the recipe.\n";
 
 struct Request {
-  std::string recipe;  // path
-  CatsConfig config;
+  std::string recipe_path;
+  std::unique_ptr<Recipe> recipe;
   bool json = false;
   bool show = false;
+  bool dry_run = false;
   std::string help;  // not empty: print this, there is nothing to train
 };
 
-Request parse_request(int argc, char** argv) {
-  Request request;
+struct Flags {
   std::vector<std::string> settings;
-  CLI::App app(kDescription, "lockstep train");
-  app.add_option("RECIPE", request.recipe,
+  int64_t max_time_s = -1;
+  int shards = -1;
+};
+
+void add_flags(CLI::App& app, Request& request, Flags& flags) {
+  app.add_option("RECIPE", request.recipe_path,
                  "A TOML file; recipes/ has those that come with lockstep")
       ->required();
-  app.add_option("--set", settings, "Override a setting of the recipe; may be repeated")
+  app.add_option("--set", flags.settings, "Override a setting of the recipe; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--shards", flags.shards,
+                 "The same as --set train.shards=S: equal bits on any number of ranks up to S")
+      ->type_name("S");
+  app.add_option("--max-time", flags.max_time_s,
+                 "The same as --set train.max_time_s=SECONDS: end with a checkpoint after it")
+      ->type_name("SECONDS");
+  app.add_flag("--dry-run", request.dry_run, "Build everything, make one step, save nothing");
   app.add_flag("--json", request.json, "Print one JSON object at the end and nothing else");
   app.add_flag("--show", request.show, "Print two cats and two not-cats and train nothing");
   app.footer(kExamples);
+}
+
+Request parse_request(int argc, char** argv) {
+  Request request;
+  Flags flags;
+  CLI::App app(kDescription, "lockstep train");
+  add_flags(app, request, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -71,36 +95,28 @@ Request parse_request(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError("{} (see `lockstep train --help`)", error.what());
   }
-  Config config = Config::from_file(request.recipe);
-  for (const std::string& setting : settings) {
+  Config config = Config::from_file(request.recipe_path);
+  for (const std::string& setting : flags.settings) {
     config.set(setting);
   }
-  read_recipe_name(config);
-  request.config = read_cats_config(config);
+  if (app.count("--shards") > 0) {
+    config.set(fmt::format("train.shards={}", flags.shards));
+  }
+  if (app.count("--max-time") > 0) {
+    config.set(fmt::format("train.max_time_s={}", flags.max_time_s));
+  }
+  request.recipe = read_recipe(config);
+  if (request.dry_run) {
+    TrainerOptions& options = request.recipe->options();
+    options.max_steps = 1;
+    options.checkpoint_dir.clear();
+    options.checkpoint_every = 0;
+  }
   return request;
 }
 
-// A mistake that every rank makes is told once, by the first rank that made it; the others stay
-// until it is said, since the launcher stops all ranks when the first of them fails. True if there
-// was one.
-bool tell_mistake(Group& group, const std::optional<UsageError>& mistake) {
-  const int64_t nobody = group.size();
-  const at::Tensor teller = at::tensor({mistake ? int64_t{group.rank()} : nobody}, at::kLong);
-  group.all_reduce(teller, {.op = ReduceOp::Min});
-  if (teller.item<int64_t>() == nobody) {
-    return false;
-  }
-  if (teller.item<int64_t>() == group.rank()) {
-    fmt::print(stderr, "lockstep train: {}\n", mistake->what());
-    std::fflush(stderr);
-  }
-  group.barrier();
-  return true;
-}
-
-std::string show_text(const CatsConfig& config) {
-  const TensorDataset pictures =
-      draw_cat_pictures({.num_pictures = 4, .seed = static_cast<uint64_t>(config.data_seed)});
+std::string show_text() {
+  const TensorDataset pictures = draw_cat_pictures({.num_pictures = 4});
   const std::vector<at::Tensor> row = {pictures.input[0], pictures.input[2], pictures.input[1],
                                        pictures.input[3]};
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -125,16 +141,76 @@ void print_line(const std::string& line) {
   std::fflush(stdout);  // a pipe would keep it back until the end
 }
 
-int train(const Request& request, Group& group) {
-  CatsWatcher watcher;
-  if (!request.json) {
-    watcher.on_start = [](const RankStart& start) { print_line(start_line(start)); };
-    watcher.on_epoch = [](const EpochReport& report) { print_line(epoch_line(report)); };
+int64_t node_number() {
+  return Env().integer("GROUP_RANK", 0, std::numeric_limits<int32_t>::max()).value_or(0);
+}
+
+TrainWatcher make_watcher(const Request& request, const std::string& samples) {
+  if (request.json) {
+    return {};
   }
-  const CatsResult result = train_cats(request.config, group, watcher);
+  return {
+      .on_resume =
+          [](int64_t step, const std::string& path) {
+            print_line(fmt::format("goes on from step {}: {}", step, path));
+          },
+      .on_step = [samples](const StepReport& report) { print_line(step_line(report, samples)); },
+      .on_checkpoint = [](const SaveResult& save) { print_line(save_line(save)); }};
+}
+
+void tell_start(const Request& request, const Ingredients& made, Group& group) {
+  const Recipe& recipe = *request.recipe;
   if (group.rank() == 0) {
-    const CatsCommand command{.program = program_path(), .recipe = request.recipe};
-    print_line(request.json ? result_json(result) : result_text(result, command));
+    print_line(recipe.effective());
+  }
+  const int64_t num_samples = made.data.train->size();
+  print_line(start_line({.rank = group.rank(),
+                         .num_ranks = group.size(),
+                         .node = node_number(),
+                         .pid = host_pid(),
+                         .rank_samples = num_samples / group.size(),
+                         .num_samples = num_samples,
+                         .samples = made.samples}));
+}
+
+int train(const Request& request, Group& group) {
+  const Recipe& recipe = *request.recipe;
+  Ingredients made;
+  std::unique_ptr<Trainer> trainer;
+  const int code = told_once("train", group, [&] {
+    made = recipe.make(group);
+    TrainWatcher watcher = make_watcher(request, made.samples);
+    if (group.rank() != 0) {
+      watcher.on_resume = {};
+    }
+    trainer = std::make_unique<Trainer>(*made.task, made.data, group, recipe.options(), watcher);
+  });
+  if (code != 0) {
+    return code;
+  }
+  if (!request.json) {
+    tell_start(request, made, group);
+  }
+  TrainResult result;
+  if (const int failed = told_once("train", group, [&] { result = trainer->run(); })) {
+    return failed;
+  }
+  const RunReport report{.recipe = recipe.name(),
+                         .recipe_path = request.recipe_path,
+                         .program = program_path(),
+                         .samples = made.samples,
+                         .num_parameters = num_parameters(*made.task->module()),
+                         .nodes = gather_numbers(group, node_number()),
+                         .result = result};
+  if (group.rank() == 0) {
+    print_line(request.json ? result_json(report) : result_text(report));
+  }
+  if (result.last_save && !result.last_save->committed) {
+    if (group.rank() == 0) {
+      fmt::print(stderr, "lockstep train: the end of this run is not saved: {}\n",
+                 result.last_save->error);
+    }
+    return 1;
   }
   return result.same_bits() ? 0 : 1;
 }
@@ -155,19 +231,17 @@ int train_command(int argc, char** argv) {
   }
   if (!mistake && (request.show || !request.help.empty())) {
     if (read_launch_env(env).rank == 0) {
-      fmt::print("{}", request.show ? show_text(request.config) : request.help);
+      fmt::print("{}", request.show ? show_text() : request.help);
     }
     return 0;
   }
   Group group = init();
-  if (!mistake) {
-    try {
-      batch_per_rank(request.config, group.size());
-    } catch (const UsageError& error) {
-      mistake = error;
+  const int code = told_once("train", group, [&] {
+    if (mistake) {
+      throw *mistake;
     }
-  }
-  return tell_mistake(group, mistake) ? 2 : train(request, group);
+  });
+  return code != 0 ? code : train(request, group);
 }
 
 }  // namespace lockstep

@@ -34,9 +34,9 @@ std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) 
 
 }  // namespace
 
-// Raised by the store's reader thread, read by at_step_boundary(). Ranks hear a request at different
-// moments, one perhaps after the others have answered it: requests are counted, never taken back, so
-// that the late one adds nothing new.
+// Raised by the store's reader thread, read by at_step_boundary(). Ranks hear a request at
+// different moments, one perhaps after the others have answered it: requests are counted, never
+// taken back, so that the late one adds nothing new.
 struct JobRequests::Listener {
   std::shared_ptr<StoreClient> store;
   int rank = 0;

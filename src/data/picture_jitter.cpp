@@ -29,23 +29,27 @@ int64_t choose_shift(Dice& dice, int64_t max_shift) {
 
 }  // namespace
 
-at::Tensor jitter_pictures(const at::Tensor& pictures, const JitterOptions& options) {
+at::Tensor jitter_pictures(const at::Tensor& pictures, std::span<const uint64_t> seeds,
+                           int64_t max_shift) {
   if (!pictures.defined() || pictures.dim() != 4 || pictures.scalar_type() != at::kFloat) {
     throw UsageError("jitter: pictures must be float [n, channels, height, width]");
   }
-  if (options.max_shift < 0) {
-    throw UsageError("jitter: max_shift is {}, it must be at least 0", options.max_shift);
+  if (static_cast<int64_t>(seeds.size()) != pictures.size(0)) {
+    throw UsageError("jitter: {} seeds for {} pictures", seeds.size(), pictures.size(0));
+  }
+  if (max_shift < 0) {
+    throw UsageError("jitter: max_shift is {}, it must be at least 0", max_shift);
   }
   const at::Tensor input_NCHW = pictures.contiguous();
   const at::Tensor output_NCHW = at::empty_like(input_NCHW);
   const int64_t channels = pictures.size(1), height = pictures.size(2), width = pictures.size(3);
   const float* input = input_NCHW.const_data_ptr<float>();
   float* output = output_NCHW.mutable_data_ptr<float>();
-  for (int64_t n = 0; n < pictures.size(0); ++n) {
-    Dice dice(options.seed + static_cast<uint64_t>(options.epoch), static_cast<uint64_t>(n));
+  for (const uint64_t seed : seeds) {
+    Dice dice(seed, 0);
     const bool mirrored = dice.coin();
-    const auto rows = sources(height, choose_shift(dice, options.max_shift), false);
-    const auto columns = sources(width, choose_shift(dice, options.max_shift), mirrored);
+    const auto rows = sources(height, choose_shift(dice, max_shift), false);
+    const auto columns = sources(width, choose_shift(dice, max_shift), mirrored);
     for (int64_t c = 0; c < channels; ++c) {
       for (const int64_t row : rows) {
         for (const int64_t column : columns) {

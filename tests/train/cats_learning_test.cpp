@@ -2,13 +2,14 @@
 // network learns it whatever the seeds. Shapes: N pictures, P pixels of a picture, all channels.
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/optim/lbfgs.h>
 
 #include <lockstep/comm/group.h>
 
 #include "data/cat_pictures.h"
-#include "train/cats_job.h"
+#include "train/recipe.h"
 
 namespace lockstep {
 namespace {
@@ -49,43 +50,51 @@ TEST(CatsLearning, ALinearModelOfThePixelsFails) {
   EXPECT_LE(best, 0.85);
 }
 
+TrainResult train(const std::string& settings, const TrainWatcher& watcher = {}) {
+  Config config = Config::from_text("recipe = \"cats\"\n" + settings);
+  const auto recipe = read_recipe(config);
+  Group group = make_single_group();
+  Ingredients made = recipe->make(group);
+  return Trainer(*made.task, made.data, group, recipe->options(), watcher).run();
+}
+
 TEST(CatsLearning, RandomLabelsTeachNothing) {
-  const CatsResult result = train_cats(CatsConfig{.shuffle_labels = true}, make_single_group());
-  EXPECT_LE(result.last.held_out_accuracy, 0.60);
+  EXPECT_LE(train("[data]\nshuffle_labels = true").evaluation->accuracy(), 0.60);
 }
 
 TEST(CatsLearning, TheNetworkLearnsWhateverTheSeeds) {
-  for (const int64_t seed : {1, 11, 21}) {
-    const CatsConfig config{
-        .model_seed = seed, .data_seed = seed, .held_out_seed = seed + 1, .seed = seed};
-    const CatsResult result = train_cats(config, make_single_group());
-    EXPECT_GE(result.last.held_out_accuracy, 0.95) << "seed " << seed;
+  for (const int seed : {1, 11, 21}) {
+    const TrainResult result =
+        train(fmt::format("[model]\nseed = {0}\n[data]\nseed = {0}\nheld_out_seed = {1}\n"
+                          "[train]\nseed = {0}",
+                          seed, seed + 1));
+    EXPECT_GE(result.evaluation->accuracy(), 0.97) << "seed " << seed;
     EXPECT_GE(result.last.train_accuracy, 0.95) << "seed " << seed;
-    EXPECT_TRUE(result.same_bits());
+    EXPECT_EQ(result.evaluation->num_counted, 400);
   }
 }
 
 TEST(CatsLearning, TheSameConfigGivesTheSameBits) {
-  const CatsConfig config{.num_pictures = 50, .held_out_pictures = 7, .epochs = 2};
-  std::vector<int64_t> epochs;
-  const CatsWatcher watcher{.on_epoch = [&](const EpochReport& r) { epochs.push_back(r.epoch); }};
-  const CatsResult first = train_cats(config, make_single_group(), watcher);
-  const CatsResult again = train_cats(config, make_single_group());
+  const std::string config =
+      "[data]\nnum_pictures = 50\nheld_out_pictures = 7\n[train]\nepochs = 2\n";
+  const TrainResult first = train(config);
+  const TrainResult again = train(config);
   EXPECT_EQ(first.parameter_hashes, again.parameter_hashes);
   EXPECT_EQ(first.last.loss, again.last.loss);
-  EXPECT_EQ(epochs, (std::vector<int64_t>{1, 2}));
-  CatsConfig other = config;
-  other.seed = 2;
-  EXPECT_NE(train_cats(other, make_single_group()).parameter_hashes, first.parameter_hashes);
+  EXPECT_NE(train(config + "seed = 2").parameter_hashes, first.parameter_hashes);
 }
 
-TEST(CatsLearning, SgdLearnsToo) {
-  const CatsConfig config{.num_pictures = 40, .epochs = 20, .optimizer = "sgd", .lr = 0.01};
-  double first_loss = 0;
-  const CatsWatcher watcher{.on_epoch = [&](const EpochReport& report) {
-    first_loss = report.epoch == 1 ? report.loss : first_loss;
-  }};
-  EXPECT_LT(train_cats(config, make_single_group(), watcher).last.loss, first_loss);
+TEST(CatsLearning, EveryOptimizerLearns) {
+  for (const char* optimizer : {"\"sgd\"\nlr = 0.01", "\"lion\"\nlr = 0.0003"}) {
+    double first_loss = 0;
+    const TrainWatcher watcher{.on_step = [&](const StepReport& report) {
+      first_loss = report.epoch == 0 ? report.loss : first_loss;
+    }};
+    const TrainResult result = train(
+        fmt::format("[data]\nnum_pictures = 40\n[train]\nepochs = 20\noptimizer = {}", optimizer),
+        watcher);
+    EXPECT_LT(result.last.loss, first_loss) << optimizer;
+  }
 }
 
 }  // namespace

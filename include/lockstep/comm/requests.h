@@ -36,8 +36,8 @@ class JobRequests {
   JobRequests(const JobRequests&) = delete;
   JobRequests& operator=(const JobRequests&) = delete;
 
-  // Collective: what any rank was asked for since the last call, the same answer on all of them, and
-  // each request answered once. An all-reduce of eight bytes.
+  // Collective: what any rank was asked for since the last call, the same answer on all of them,
+  // and each request answered once. An all-reduce of eight bytes.
   JobRequest at_step_boundary();
 
  private:

@@ -1,0 +1,24 @@
+#pragma once
+
+// Text whose tokens are its bytes: a vocabulary of 256 that needs no file.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/data/dataset.h>
+
+namespace lockstep {
+
+inline constexpr int64_t kByteVocabulary = 256;
+
+// The files (paths or s3://), one behind the other, in memory; sample i is bytes [i*T, (i+1)*T), as
+// input and as target. Throws IoError, and UsageError for less than one sample.
+std::shared_ptr<const Dataset> open_byte_text(const std::vector<std::string>& files,
+                                              int64_t sequence_length);
+
+std::vector<int64_t> encode_bytes(const std::string& text);
+std::string decode_bytes(const std::vector<int64_t>& ids);  // ids beyond the bytes are left out
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// The recipe "bert-classify": a published BERT learns to label texts. Shapes: B batch, T time.
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/data/text_data.h>
+#include <lockstep/data/tokenizer.h>
+#include <lockstep/models/auto_model.h>
+#include <lockstep/models/bert.h>
+
+#include "train/recipe.h"
+
+namespace lockstep {
+namespace {
+
+BertInput masked(const at::Tensor& ids_BT, int64_t pad_token) {
+  return {.ids_BT = ids_BT, .attention_mask_BT = ids_BT.ne(pad_token), .token_types_BT = {}};
+}
+
+class ClassifyTask : public TrainingTask {
+ public:
+  ClassifyTask(BertForSequenceClassification model, double label_smoothing)
+      : model_(std::move(model)), label_smoothing_(label_smoothing) {}
+
+  std::shared_ptr<torch::nn::Module> module() const override { return model_.ptr(); }
+
+  TaskOutput forward(const Batch& batch) override {
+    const auto& options = std::get<BertOptions>(model_->config().options);
+    return classify(model_(masked(batch.input, options.pad_token)), batch.target,
+                    model_->is_training() ? label_smoothing_ : 0);
+  }
+
+ private:
+  BertForSequenceClassification model_;
+  double label_smoothing_;
+};
+
+// The classifier's body by itself, with the weights that it has now.
+at::Tensor embed(const BertForSequenceClassification& model, const at::Tensor& ids_BT) {
+  const at::NoGradGuard no_grad;
+  const auto& options = std::get<BertOptions>(model->config().options);
+  Bert body(options);
+  const auto weights = model->named_parameters();
+  for (auto& item : body->named_parameters()) {
+    item.value().copy_(weights["bert." + item.key()]);
+  }
+  body->eval();
+  return body->embed(masked(ids_BT, options.pad_token));
+}
+
+class BertClassify : public Recipe {
+ public:
+  explicit BertClassify(Config& config) {
+    options_.epochs = 3;
+    options_.batch_size = 16;
+    options_.lr = 5e-5;
+    options_.schedule = Schedule::Linear;
+    options_.min_lr_share = 0;
+    options_.warmup_steps = 10;
+    config.read("model.pretrained", pretrained_);
+    config.read("model.num_labels", num_labels_, {.min = 2, .max = 1e6});
+    config.read("model.seed", seed_, {.min = 0});
+    config.read("model.cache_dir", cache_dir_);
+    config.read("data.train", train_);
+    config.read("data.held_out", held_out_);
+    config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
+    config.read("data.tokenizer", text_.tokenizer);
+    config.read("data.max_length", text_.max_length, {.min = 3, .max = 1 << 16});
+    config.read("data.text_field", text_.text_field);
+    config.read("data.label_field", text_.label_field);
+    std::string on_corrupt = "fatal";
+    config.read("data.on_corrupt", on_corrupt, {"fatal", "skip"});
+    text_.on_corrupt = on_corrupt == "skip" ? CorruptSample::Skip : CorruptSample::Fatal;
+    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    if (pretrained_.empty() || train_.empty()) {
+      throw UsageError(
+          "{} is empty: give {}", pretrained_.empty() ? "model.pretrained" : "data.train",
+          pretrained_.empty() ? "the folder of a BERT" : "a JSONL file of texts and labels");
+    }
+  }
+
+  Ingredients make(Group& group) const override {
+    LabelledTextOptions text = text_;
+    if (text.tokenizer.empty()) {
+      text.tokenizer = pretrained_;
+    }
+    auto train = open_labelled_text(train_, text);
+    Ingredients made;
+    made.data = held_out_.empty()
+                    ? split_held_out(std::move(train), held_out_share_)
+                    : TrainerData{std::move(train), open_labelled_text(held_out_, text)};
+    const auto model = AutoModel::from_pretrained(pretrained_, group,
+                                                  {.architecture = "BertForSequenceClassification",
+                                                   .num_labels = num_labels_,
+                                                   .seed = static_cast<uint64_t>(seed_),
+                                                   .cache_dir = cache_dir_})
+                           .as<BertForSequenceClassification>();
+    made.task = std::make_unique<ClassifyTask>(model, label_smoothing_);
+    made.exports = model.ptr();
+    made.samples = "texts";
+    made.max_positions = text.max_length;
+    made.embed = [model](const at::Tensor& ids_BT) { return embed(model, ids_BT); };
+    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
+    made.encode = [tokenizer, text](const std::string& words) {
+      const auto ids = tokenizer.encode(words, {.max_length = text.max_length});
+      return std::vector<int64_t>(ids.begin(), ids.end());
+    };
+    return made;
+  }
+
+ private:
+  std::string pretrained_ = ".deps/minilm-0.1.0";
+  std::string train_ = "recipes/data/reviews.jsonl";
+  std::string held_out_;
+  std::string cache_dir_;
+  double held_out_share_ = 0.2;
+  int64_t num_labels_ = 2;
+  int64_t seed_ = 42;
+  double label_smoothing_ = 0;
+  LabelledTextOptions text_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recipe> read_bert_classify(Config& config) {
+  return std::make_unique<BertClassify>(config);
+}
+
+}  // namespace lockstep

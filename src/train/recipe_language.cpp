@@ -1,0 +1,274 @@
+// The recipes "mytransformer" and "gpt2": language models on text. Shapes: B batch, T time, V
+// vocabulary.
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <torch/nn/module.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/data/token_data.h>
+#include <lockstep/data/tokenizer.h>
+#include <lockstep/models/auto_model.h>
+#include <lockstep/models/gpt2.h>
+#include <lockstep/models/my_transformer.h>
+
+#include "train/byte_text.h"
+#include "train/list_text.h"
+#include "train/recipe.h"
+#include "weights/agree.h"
+
+namespace lockstep {
+namespace {
+
+using Forward = std::function<at::Tensor(const at::Tensor& ids_BT)>;
+
+class LanguageTask : public TrainingTask {
+ public:
+  LanguageTask(std::shared_ptr<torch::nn::Module> module, Forward forward, double label_smoothing)
+      : module_(std::move(module)),
+        forward_(std::move(forward)),
+        label_smoothing_(label_smoothing) {}
+
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+
+  TaskOutput forward(const Batch& batch) override {
+    const at::Tensor logits_BTV = forward_(batch.input);
+    const int64_t num_predicted = batch.target.size(0) * (batch.target.size(1) - 1);
+    if (!module_->is_training() || label_smoothing_ == 0) {
+      return {.loss = next_token_loss(logits_BTV, batch.target), .num_counted = num_predicted};
+    }
+    const int64_t last = batch.target.size(1) - 1;
+    return {.loss = at::cross_entropy_loss(logits_BTV.narrow(1, 0, last).flatten(0, 1),
+                                           batch.target.narrow(1, 1, last).flatten(), {},
+                                           at::Reduction::Mean, kIgnoredLabel, label_smoothing_),
+            .num_counted = num_predicted};
+  }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  Forward forward_;
+  double label_smoothing_;
+};
+
+// [data] of both recipes.
+struct TextSettings {
+  std::string text = "recipes/data/handbook.txt";
+  std::string tokens;
+  std::string tokenizer = "bytes";
+  std::string token_file;
+  int64_t sequence_length = 128;
+  double held_out_share = 0.1;
+
+  void read(Config& config) {
+    config.read("data.text", text);
+    config.read("data.tokens", tokens);
+    config.read("data.tokenizer", tokenizer);
+    config.read("data.token_file", token_file);
+    config.read("data.sequence_length", sequence_length, {.min = 2, .max = 1 << 20});
+    config.read("data.held_out_share", held_out_share, {.min = 0, .max = 0.9});
+    if (text.empty() && tokens.empty()) {
+      throw UsageError(
+          "there is nothing to read: set data.text to texts or JSONL files, or data.tokens to "
+          "token "
+          "files (several: with commas)");
+    }
+  }
+
+  bool has_bytes() const { return tokens.empty() && tokenizer == "bytes"; }
+
+  std::shared_ptr<const Dataset> open(int64_t vocab_size, Group& group) const;
+};
+
+std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& group) const {
+  if (!tokens.empty()) {
+    return open_tokens(split_list(tokens),
+                       {.sequence_length = sequence_length, .vocab_size = vocab_size});
+  }
+  if (has_bytes()) {
+    if (vocab_size < kByteVocabulary) {
+      throw UsageError(
+          "model.vocab_size = {} has no place for the {} bytes of data.tokenizer = "
+          "\"bytes\"",
+          vocab_size, kByteVocabulary);
+    }
+    return open_byte_text(split_list(text), sequence_length);
+  }
+  const auto inputs = split_list(text);
+  const TokenizeOptions work{.inputs = inputs,
+                             .tokenizer = tokenizer,
+                             .output = token_file.empty() ? inputs.front() + ".tokens" : token_file,
+                             .rank = group.rank(),
+                             .num_ranks = group.size()};
+  throw_together(group, caught([&] { tokenize_share(work); }));
+  throw_together(group, caught([&] {
+                   if (group.rank() == 0) {
+                     join_token_shares(work);
+                   }
+                 }));
+  return open_tokens({work.output}, {.sequence_length = sequence_length, .vocab_size = vocab_size});
+}
+
+// What a text is made of, in both directions.
+void add_text(Ingredients& made, const TextSettings& text) {
+  if (text.has_bytes()) {
+    made.encode = encode_bytes;
+    made.decode = decode_bytes;
+  } else if (text.tokenizer != "bytes") {
+    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
+    made.encode = [tokenizer](const std::string& words) {
+      const auto ids = tokenizer.encode(words);
+      return std::vector<int64_t>(ids.begin(), ids.end());
+    };
+    made.decode = [tokenizer](const std::vector<int64_t>& ids) {
+      return tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()));
+    };
+  }
+}
+
+template <typename Holder>
+Ingredients language_ingredients(Holder model, int64_t max_positions, const TextSettings& text,
+                                 double label_smoothing) {
+  Ingredients made;
+  made.task = std::make_unique<LanguageTask>(
+      model.ptr(), [model](const at::Tensor& ids_BT) mutable { return model(ids_BT); },
+      label_smoothing);
+  made.next_token_logits = [model](const at::Tensor& ids_BT) mutable { return model(ids_BT); };
+  made.max_positions = max_positions;
+  made.exports = model.ptr();
+  made.samples = "sequences";
+  add_text(made, text);
+  return made;
+}
+
+void check_length(int64_t sequence_length, int64_t max_positions) {
+  if (max_positions > 0 && sequence_length > max_positions) {
+    throw UsageError(
+        "data.sequence_length = {} is more than the model's {} positions; lower it or raise "
+        "model.max_positions",
+        sequence_length, max_positions);
+  }
+}
+
+class MyTransformerRecipe : public Recipe {
+ public:
+  explicit MyTransformerRecipe(Config& config) {
+    options_.epochs = 4;
+    options_.batch_size = 16;
+    options_.lr = 2e-3;
+    options_.warmup_steps = 20;
+    model_ = {.vocab_size = kByteVocabulary,
+              .hidden_size = 128,
+              .num_layers = 2,
+              .num_heads = 4,
+              .ffn_size = 512,
+              .max_positions = 128,
+              .dropout = 0.1};
+    config.read("model.vocab_size", model_.vocab_size, {.min = 1, .max = 1 << 24});
+    config.read("model.hidden_size", model_.hidden_size, {.min = 1, .max = 1 << 20});
+    config.read("model.num_layers", model_.num_layers, {.min = 1, .max = 1000});
+    config.read("model.num_heads", model_.num_heads, {.min = 1, .max = 1000});
+    config.read("model.ffn_size", model_.ffn_size, {.min = 1, .max = 1 << 20});
+    config.read("model.max_positions", model_.max_positions, {.min = 0, .max = 1 << 20});
+    config.read("model.dropout", model_.dropout, {.min = 0, .max = 0.99});
+    auto seed = static_cast<int64_t>(model_.seed);
+    config.read("model.seed", seed, {.min = 0});
+    model_.seed = static_cast<uint64_t>(seed);
+    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    text_.read(config);
+    check_length(text_.sequence_length, model_.max_positions);
+    check_options({.architecture = "MyTransformer", .options = model_});
+  }
+
+  Ingredients make(Group& group) const override {
+    auto data = split_held_out(text_.open(model_.vocab_size, group), text_.held_out_share);
+    Ingredients made =
+        language_ingredients(MyTransformer(model_), model_.max_positions, text_, label_smoothing_);
+    made.data = std::move(data);
+    return made;
+  }
+
+ private:
+  MyTransformerOptions model_;
+  TextSettings text_;
+  double label_smoothing_ = 0;
+};
+
+class Gpt2Recipe : public Recipe {
+ public:
+  explicit Gpt2Recipe(Config& config) {
+    options_.epochs = 2;
+    options_.batch_size = 16;
+    options_.lr = 1e-3;
+    options_.warmup_steps = 20;
+    config.read("model.pretrained", pretrained_);
+    config.read("model.config", config_);
+    model_ = {.vocab_size = kByteVocabulary,
+              .hidden_size = 128,
+              .num_layers = 2,
+              .num_heads = 4,
+              .ffn_size = 512,
+              .max_positions = 128};
+    if (!config_.empty()) {
+      const ModelConfig builtin = builtin_config(config_);
+      const auto* options = std::get_if<GPT2Options>(&builtin.options);
+      if (options == nullptr) {
+        throw UsageError("model.config = \"{}\" is no GPT-2 but a {}", config_,
+                         builtin.architecture);
+      }
+      model_ = *options;
+    }
+    config.read("model.vocab_size", model_.vocab_size, {.min = 1, .max = 1 << 24});
+    config.read("model.hidden_size", model_.hidden_size, {.min = 1, .max = 1 << 20});
+    config.read("model.num_layers", model_.num_layers, {.min = 1, .max = 1000});
+    config.read("model.num_heads", model_.num_heads, {.min = 1, .max = 1000});
+    config.read("model.ffn_size", model_.ffn_size, {.min = 1, .max = 1 << 20});
+    config.read("model.max_positions", model_.max_positions, {.min = 1, .max = 1 << 20});
+    double dropout = model_.residual_dropout;
+    config.read("model.dropout", dropout, {.min = 0, .max = 0.99});
+    model_.residual_dropout = model_.embedding_dropout = model_.attention_dropout = dropout;
+    auto seed = static_cast<int64_t>(model_.seed);
+    config.read("model.seed", seed, {.min = 0});
+    model_.seed = static_cast<uint64_t>(seed);
+    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    text_.read(config);
+    if (pretrained_.empty()) {
+      check_length(text_.sequence_length, model_.max_positions);
+      check_options({.architecture = "GPT2LMHeadModel", .options = model_});
+    }
+  }
+
+  Ingredients make(Group& group) const override {
+    GPT2 model{nullptr};
+    if (pretrained_.empty()) {
+      model = GPT2(model_);
+    } else {
+      model = AutoModel::from_pretrained(pretrained_, group,
+                                         {.architecture = "GPT2LMHeadModel", .seed = model_.seed})
+                  .as<GPT2>();
+    }
+    const auto& options = std::get<GPT2Options>(model->config().options);
+    check_length(text_.sequence_length, options.max_positions);
+    auto data = split_held_out(text_.open(options.vocab_size, group), text_.held_out_share);
+    Ingredients made = language_ingredients(model, options.max_positions, text_, label_smoothing_);
+    made.data = std::move(data);
+    return made;
+  }
+
+ private:
+  std::string pretrained_;
+  std::string config_;
+  GPT2Options model_;
+  TextSettings text_;
+  double label_smoothing_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Recipe> read_mytransformer(Config& config) {
+  return std::make_unique<MyTransformerRecipe>(config);
+}
+
+std::unique_ptr<Recipe> read_gpt2(Config& config) {
+  return std::make_unique<Gpt2Recipe>(config);
+}
+
+}  // namespace lockstep

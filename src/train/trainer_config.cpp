@@ -1,0 +1,136 @@
+#include "train/trainer_config.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+template <typename Enum, size_t N>
+using NameTable = std::array<std::pair<const char*, Enum>, N>;
+
+constexpr NameTable<Precision, 3> kPrecisions{{{"float32", Precision::Float32},
+                                               {"bfloat16", Precision::BFloat16},
+                                               {"float16", Precision::Float16}}};
+constexpr NameTable<OptimizerKind, 3> kOptimizers{
+    {{"adamw", OptimizerKind::AdamW}, {"sgd", OptimizerKind::Sgd}, {"lion", OptimizerKind::Lion}}};
+constexpr NameTable<Schedule, 3> kSchedules{
+    {{"constant", Schedule::Constant}, {"linear", Schedule::Linear}, {"cosine", Schedule::Cosine}}};
+constexpr NameTable<BadStepRule, 2> kBadStepRules{
+    {{"skip", BadStepRule::Skip}, {"stop", BadStepRule::Stop}}};
+
+template <typename Enum, size_t N>
+void read_choice(Config& config, const std::string& key, Enum& value,
+                 const NameTable<Enum, N>& names) {
+  std::vector<std::string> choices;
+  std::string text;
+  for (const auto& [name, meaning] : names) {
+    choices.emplace_back(name);
+    text = meaning == value ? name : text;
+  }
+  config.read(key, text, choices);
+  value = std::find_if(names.begin(), names.end(), [&](const auto& entry) {
+            return text == entry.first;
+          })->second;
+}
+
+template <typename Small>
+void read_small(Config& config, const std::string& key, Small& value, Config::Range range) {
+  auto wide = static_cast<int64_t>(value);
+  config.read(key, wide, range);
+  value = static_cast<Small>(wide);
+}
+
+void read_length(Config& config, TrainerOptions& options) {
+  config.read("train.epochs", options.epochs, {.min = 1, .max = 1e6});
+  config.read("train.max_steps", options.max_steps, {.min = 0});
+  int64_t max_time_s = options.max_time.count();
+  config.read("train.max_time_s", max_time_s, {.min = 0, .max = 1e9});
+  options.max_time = std::chrono::seconds(max_time_s);
+  config.read("train.early_stop", options.early_stop, {.min = 0});
+}
+
+void read_step(Config& config, TrainerOptions& options) {
+  config.read("train.batch_size", options.batch_size, {.min = 1, .max = 1e6});
+  config.read("train.accumulate", options.accumulate, {.min = 1, .max = 1e6});
+  read_small(config, "train.shards", options.shards, {.min = 0, .max = 1 << 16});
+  read_choice(config, "train.precision", options.precision, kPrecisions);
+  read_small(config, "train.threads", options.threads, {.min = 0, .max = 1024});
+  read_small(config, "train.seed", options.seed, {.min = 0});
+  read_small(config, "train.workers", options.workers, {.min = 0, .max = 256});
+}
+
+void read_update(Config& config, TrainerOptions& options) {
+  read_choice(config, "train.optimizer", options.optimizer, kOptimizers);
+  config.read("train.lr", options.lr, {.min = 0, .max = 100});
+  config.read("train.weight_decay", options.weight_decay, {.min = 0, .max = 100});
+  config.read("train.beta1", options.beta1, {.min = 0, .max = 1});
+  config.read("train.beta2", options.beta2, {.min = 0, .max = 1});
+  config.read("train.eps", options.eps, {.min = 0, .max = 1});
+  config.read("train.momentum", options.momentum, {.min = 0, .max = 1});
+  read_choice(config, "train.schedule", options.schedule, kSchedules);
+  config.read("train.warmup_steps", options.warmup_steps, {.min = 0});
+  config.read("train.min_lr_share", options.min_lr_share, {.min = 0, .max = 1});
+  config.read("train.clip_norm", options.clip_norm, {.min = 0});
+  config.read("train.ema_decay", options.ema_decay, {.min = 0, .max = 0.999999});
+  read_choice(config, "train.on_bad_step", options.on_bad_step, kBadStepRules);
+  config.read("train.spike_factor", options.spike_factor, {.min = 0});
+  config.read("train.max_bad_steps", options.max_bad_steps, {.min = 0});
+}
+
+void read_checkpoint(Config& config, TrainerOptions& options) {
+  config.read("checkpoint.dir", options.checkpoint_dir);
+  config.read("checkpoint.every", options.checkpoint_every, {.min = 0});
+  config.read("checkpoint.keep_last", options.keep.keep_last, {.min = 1, .max = 1e6});
+  int64_t keep_every = options.keep.keep_every.count();
+  config.read("checkpoint.keep_every_minutes", keep_every, {.min = 0, .max = 1e7});
+  options.keep.keep_every = std::chrono::minutes(keep_every);
+  config.read("checkpoint.keep_best", options.keep.keep_best);
+  config.read("checkpoint.resume", options.resume);
+}
+
+// Keys that may change between a run and its continuation.
+constexpr const char* kFree[] = {"epochs",  "max_steps", "max_time_s", "early_stop",
+                                 "threads", "workers",   "eval_every", "log_every"};
+
+}  // namespace
+
+void read_trainer_options(Config& config, TrainerOptions& options) {
+  read_length(config, options);
+  read_step(config, options);
+  read_update(config, options);
+  config.read("train.eval_every", options.eval_every, {.min = 0});
+  config.read("train.log_every", options.log_every, {.min = 1});
+  read_checkpoint(config, options);
+  if (options.checkpoint_every > 0 && options.checkpoint_dir.empty()) {
+    throw UsageError(
+        "checkpoint.every = {}, but there is no place for checkpoints: set checkpoint.dir to a "
+        "folder or s3://bucket/prefix",
+        options.checkpoint_every);
+  }
+}
+
+std::string run_description(const Config& config) {
+  std::istringstream lines(config.effective());
+  std::string description, section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('[')) {
+      section = line;
+    }
+    const std::string key = line.substr(0, line.find(' '));
+    const bool is_free = section == "[checkpoint]" ||
+                         (section == "[train]" &&
+                          std::find(std::begin(kFree), std::end(kFree), key) != std::end(kFree));
+    if (!is_free && !line.empty()) {
+      description += line + "\n";
+    }
+  }
+  return description;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#pragma once
+
+// The sections [train] and [checkpoint] of a recipe.
+
+#include <string>
+
+#include <lockstep/train/trainer.h>
+
+#include "base/config.h"
+
+namespace lockstep {
+
+// Replaces what the config sets; `options` holds the recipe's defaults. Throws UsageError.
+void read_trainer_options(Config& config, TrainerOptions& options);
+
+// Of what was read so far, what two runs must have in common for one to go on from the other's
+// checkpoint: all but how long, how often and how many threads.
+std::string run_description(const Config& config);
+
+}  // namespace lockstep
