@@ -10,6 +10,7 @@
 #include <lockstep/base/error.h>
 
 #include "bench_command.h"
+#include "eval_command.h"
 #include "explain_command.h"
 #include "train_command.h"
 #include "version_command.h"
@@ -24,6 +25,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"bench", lockstep::bench_command},
+    {"eval", lockstep::eval_command},
     {"explain", lockstep::explain_command},
     {"train", lockstep::train_command},
     {"--version", lockstep::version_command},
@@ -31,7 +33,7 @@ constexpr Command kCommands[] = {
 
 constexpr const char* kUsage =
     "lockstep-torch: the part of lockstep that needs tensors; `lockstep` starts it.\n\n"
-    "Usage: lockstep-torch bench|explain|train [OPTIONS]\n"
+    "Usage: lockstep-torch bench|eval|explain|train [OPTIONS]\n"
     "       lockstep-torch --version\n";
 
 }  // namespace

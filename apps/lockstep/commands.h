@@ -12,6 +12,7 @@ using Arguments = std::vector<std::string>;
 
 int run(const Arguments& arguments);
 int train(const Arguments& arguments);
+int eval(const Arguments& arguments);
 int explain(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int bench_ddp(const Arguments& arguments);  // what stands after `bench ddp`

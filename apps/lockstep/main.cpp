@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"run", "start a program on all ranks and stay until the last of them is gone",
      lockstep::app::run},
     {"train", "train from a recipe", lockstep::app::train},
+    {"eval", "judge the model of a checkpoint, let it write, export it", lockstep::app::eval},
     {"explain", "the ideas, step by step, on live ranks", lockstep::app::explain},
     {"bench", "measure collectives, training steps and the launcher, beside PyTorch's",
      lockstep::app::bench},

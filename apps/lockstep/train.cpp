@@ -8,4 +8,8 @@ int train(const Arguments& arguments) {
   return exec_torch_program("train", arguments);
 }
 
+int eval(const Arguments& arguments) {
+  return exec_torch_program("eval", arguments);
+}
+
 }  // namespace lockstep::app

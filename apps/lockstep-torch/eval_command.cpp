@@ -1,0 +1,277 @@
+// Shapes: B batch, T time, E width of a model.
+#include "eval_command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <torch/nn/module.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/comm/init.h>
+#include <lockstep/models/auto_model.h>
+
+#include "base/config.h"
+#include "base/env.h"
+#include "comm/launch_env.h"
+#include "told_once.h"
+#include "train/evaluate.h"
+#include "train/generate.h"
+#include "train/recipe.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDescription =
+    "Judges the model of a checkpoint by its recipe's held-out data, lets it write, or exports it.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  lockstep eval runs/cats\n"
+    "  lockstep eval runs/gpt2/step-00000400 --generate 'Every rank' --temperature 0.8 --top-k 40\n"
+    "  lockstep eval runs/bert --embed 'a fine film' --json\n"
+    "  lockstep eval runs/gpt2 --export my-gpt2            # a folder that transformers loads\n"
+    "  lockstep eval runs/cats --export cats.pth           # torch.load(..., weights_only=True)\n"
+    "\n"
+    "CHECKPOINT is one checkpoint or a folder of them: the newest that verifies.\n"
+    "Exit code: 0; 1 for a checkpoint or data that cannot be read; 2 for a mistake on this line.\n";
+
+struct Request {
+  std::string location;
+  std::vector<std::string> settings;
+  std::optional<std::string> prompt;
+  std::optional<std::string> text;  // to embed
+  std::optional<std::string> export_to;
+  GenerateOptions generate;
+  int64_t batch_size = 16;
+  bool raw = false;
+  bool json = false;
+  std::string help;
+
+  bool judges() const { return !prompt && !text && !export_to; }
+};
+
+Request parse_request(int argc, char** argv) {
+  Request request;
+  CLI::App app(kDescription, "lockstep eval");
+  app.add_option("CHECKPOINT", request.location, "A checkpoint, or the folder of a run's")
+      ->required();
+  app.add_option("--generate", request.prompt, "Go on from this text (GPT-2, MyTransformer)")
+      ->type_name("TEXT");
+  app.add_option("--tokens", request.generate.num_tokens, "So many tokens (100)")->type_name("N");
+  app.add_option("--temperature", request.generate.temperature,
+                 "0: the likeliest token each time; 1: as the model says (0)");
+  app.add_option("--top-k", request.generate.top_k, "Only of the K likeliest (0: all)");
+  app.add_option("--top-p", request.generate.top_p, "Only of those that make up P (1)");
+  app.add_option("--seed", request.generate.seed, "Of the dice (1)");
+  app.add_option("--embed", request.text, "The vector of this text (BERT)")->type_name("TEXT");
+  app.add_option("--export", request.export_to,
+                 "Write the model: a folder for transformers, or FILE.pth, FILE.safetensors")
+      ->type_name("PATH");
+  app.add_option("--set", request.settings, "Override a setting of the run's recipe: other data")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--batch-size", request.batch_size, "Samples at a time (16)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--raw", request.raw,
+               "The parameters of the last step, not their average (train.ema_decay)");
+  app.add_flag("--json", request.json, "Print one JSON object and nothing else");
+  app.footer(kExamples);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    request.help = app.help();
+  } catch (const CLI::ParseError& error) {
+    throw UsageError("{} (see `lockstep eval --help`)", error.what());
+  }
+  return request;
+}
+
+std::unique_ptr<Recipe> recipe_of(const Checkpoint& checkpoint, const Request& request) {
+  const auto& values = checkpoint.info().values;
+  const auto text = values.find("config");
+  if (text == values.end()) {
+    throw UsageError(
+        "{} holds no recipe: it was not made by `lockstep train`; load it with the program that "
+        "made it",
+        checkpoint.path());
+  }
+  Config config = Config::from_text(text->second, checkpoint.path());
+  for (const std::string& setting : request.settings) {
+    config.set(setting);
+  }
+  return read_recipe(config);
+}
+
+// Parameters and buffers; of a run that kept an average, that.
+void load_model(const Checkpoint& checkpoint, torch::nn::Module& module, bool raw, Group& group) {
+  const at::NoGradGuard no_grad;
+  std::vector<WeightTarget> targets;
+  for (const auto& item : module.named_parameters()) {
+    const std::string average = "average." + item.key();
+    const bool takes_average = !raw && checkpoint.find(average) != nullptr;
+    targets.push_back({takes_average ? average : "model." + item.key(), item.value().detach()});
+  }
+  for (const auto& item : module.named_buffers()) {
+    targets.push_back({"model." + item.key(), item.value()});
+  }
+  checkpoint.load(targets, group);
+  module.eval();
+}
+
+void export_model(const Ingredients& made, const std::string& path) {
+  const std::string end = std::filesystem::path(path).extension();
+  if (!end.empty()) {
+    save_state(*made.task->module(), path);
+    return;
+  }
+  if (!made.exports) {
+    throw UsageError(
+        "this recipe's model is none that transformers knows; export it to FILE.pth or "
+        "FILE.safetensors instead of {}",
+        path);
+  }
+  save_pretrained(*made.exports, path);
+}
+
+std::string generated(const Ingredients& made, const Request& request) {
+  if (!made.next_token_logits || !made.encode) {
+    throw UsageError(
+        "this recipe's model writes no text: --generate is for mytransformer and gpt2, "
+        "with data.tokenizer set");
+  }
+  GenerateOptions options = request.generate;
+  options.max_positions = made.max_positions;
+  return made.decode(generate(made.encode(*request.prompt), made.next_token_logits, options));
+}
+
+std::vector<float> embedding(const Ingredients& made, const std::string& text) {
+  if (!made.embed) {
+    throw UsageError(
+        "this recipe's model has no embeddings of texts: --embed is for bert-classify");
+  }
+  const std::vector<int64_t> ids = made.encode(text);
+  const at::Tensor ids_BT = at::empty({1, static_cast<int64_t>(ids.size())}, at::kLong);
+  std::copy(ids.begin(), ids.end(), ids_BT.mutable_data_ptr<int64_t>());
+  const at::Tensor vector_BE = made.embed(ids_BT).contiguous();
+  const auto* data = vector_BE.const_data_ptr<float>();
+  return {data, data + vector_BE.numel()};
+}
+
+void judge(const Request& request, Ingredients& made, Group& group, nlohmann::ordered_json& json) {
+  if (!made.data.held_out) {
+    throw UsageError(
+        "there is nothing to judge by: the recipe holds no data out; set data.held_out_share or "
+        "held-out data of its own with --set");
+  }
+  const Evaluation evaluation =
+      evaluate(*made.task, made.data.held_out, group, {.batch_size = request.batch_size});
+  json["loss"] = evaluation.loss;
+  json["counted"] = evaluation.num_counted;
+  if (evaluation.num_correct >= 0) {
+    json["accuracy"] = evaluation.accuracy();
+  } else {
+    json["perplexity"] = std::exp(evaluation.loss);
+  }
+}
+
+nlohmann::ordered_json answer(const Request& request, Group& group) {
+  const auto checkpoint = find_checkpoint(request.location, group);
+  if (!checkpoint) {
+    throw UsageError("there is no checkpoint in {}", request.location);
+  }
+  const auto recipe = recipe_of(*checkpoint, request);
+  Ingredients made = recipe->make(group);
+  load_model(*checkpoint, *made.task->module(), request.raw, group);
+  nlohmann::ordered_json json;
+  json["checkpoint"] = checkpoint->path();
+  json["recipe"] = recipe->name();
+  json["step"] = checkpoint->info().step;
+  if (request.judges()) {
+    judge(request, made, group, json);
+  }
+  if (request.prompt) {
+    json["text"] = generated(made, request);
+  }
+  if (request.text) {
+    json["embedding"] = embedding(made, *request.text);
+  }
+  if (request.export_to) {
+    if (group.rank() == 0) {
+      export_model(made, *request.export_to);
+    }
+    json["exported"] = *request.export_to;
+  }
+  return json;
+}
+
+std::string answer_text(const nlohmann::ordered_json& json) {
+  if (json.contains("text")) {
+    return json["text"].get<std::string>();
+  }
+  if (json.contains("embedding")) {
+    return json["embedding"].dump();
+  }
+  const std::string where =
+      fmt::format("{} ({}, step {})", json["checkpoint"].get<std::string>(),
+                  json["recipe"].get<std::string>(), json["step"].get<int64_t>());
+  if (json.contains("exported")) {
+    return fmt::format("{} -> {}", where, json["exported"].get<std::string>());
+  }
+  const double loss = json["loss"];
+  return json.contains("accuracy")
+             ? fmt::format("{}: {:.1f} % of {} right, loss {:.4f}", where,
+                           100 * json["accuracy"].get<double>(), json["counted"].get<int64_t>(),
+                           loss)
+             : fmt::format("{}: perplexity {:.2f}, loss {:.4f} over {} tokens", where,
+                           json["perplexity"].get<double>(), loss, json["counted"].get<int64_t>());
+}
+
+}  // namespace
+
+int eval_command(int argc, char** argv) {
+  const Env env;
+  if (!env.has("LOCKSTEP_LOG_LEVEL")) {
+    log::set_level(log::Level::Warn);
+  }
+  Request request;
+  std::optional<UsageError> mistake;
+  try {
+    request = parse_request(argc, argv);
+  } catch (const UsageError& error) {
+    mistake = error;
+  }
+  if (!mistake && !request.help.empty()) {
+    if (read_launch_env(env).rank == 0) {
+      fmt::print("{}", request.help);
+    }
+    return 0;
+  }
+  Group group = init();
+  nlohmann::ordered_json json;
+  const int code = told_once("eval", group, [&] {
+    if (mistake) {
+      throw *mistake;
+    }
+    json = answer(request, group);
+  });
+  if (code == 0 && group.rank() == 0) {
+    // A model of bytes may end in the middle of a character.
+    const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+    fmt::print("{}\n", request.json ? json.dump(-1, ' ', false, replace) : answer_text(json));
+  }
+  return code;
+}
+
+}  // namespace lockstep
