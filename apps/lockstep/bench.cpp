@@ -25,8 +25,8 @@ constexpr int kMaxRanks = 64;  // their sums of small numbers are exact in every
 constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
-const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter",
-                           "ddp",       "launch",    "load",      "tokenize"};
+const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter", "ddp",
+                           "data",      "launch",    "load",      "tokenize"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "none"};
@@ -35,7 +35,8 @@ constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
     "ranks: allreduce, broadcast, allgather or reducescatter. A whole training step: lockstep "
     "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Weights from a "
-    "file, beside torch.load: lockstep bench load --help. Tokenizers: lockstep bench tokenize "
+    "file, beside torch.load: lockstep bench load --help. Samples from files, beside Python's "
+    "DataLoader: lockstep bench data --help. Tokenizers: lockstep bench tokenize "
     "--help.";
 
 constexpr const char* kExamples =
@@ -227,6 +228,9 @@ std::string plan_of(const Request& request, const nlohmann::json& network) {
 int bench(const Arguments& arguments) {
   if (!arguments.empty() && arguments[0] == "ddp") {
     return bench_ddp({arguments.begin() + 1, arguments.end()});
+  }
+  if (!arguments.empty() && arguments[0] == "data") {
+    return bench_data({arguments.begin() + 1, arguments.end()});
   }
   if (!arguments.empty() && arguments[0] == "launch") {
     return bench_launch({arguments.begin() + 1, arguments.end()});
