@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
+#include "bench_checkpoint_command.h"
 #include "bench_data_command.h"
 #include "bench_ddp_command.h"
 #include "bench_launch_job.h"
@@ -79,6 +80,9 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
 }  // namespace
 
 int bench_command(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "checkpoint") {
+    return bench_checkpoint_command(argv[2]);
+  }
   if (argc == 3 && std::string_view(argv[1]) == "data") {
     return bench_data_command(argv[2]);
   }

@@ -26,7 +26,7 @@ constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
 const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter", "ddp",
-                           "data",      "launch",    "load",      "tokenize"};
+                           "data",      "launch",    "load",      "tokenize",      "checkpoint"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "none"};
@@ -37,7 +37,7 @@ constexpr const char* kDescription =
     "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Weights from a "
     "file, beside torch.load: lockstep bench load --help. Samples from files, beside Python's "
     "DataLoader: lockstep bench data --help. Tokenizers: lockstep bench tokenize "
-    "--help.";
+    "--help. What a checkpoint costs: lockstep bench checkpoint --help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -226,6 +226,9 @@ std::string plan_of(const Request& request, const nlohmann::json& network) {
 }  // namespace
 
 int bench(const Arguments& arguments) {
+  if (!arguments.empty() && arguments[0] == "checkpoint") {
+    return bench_checkpoint({arguments.begin() + 1, arguments.end()});
+  }
   if (!arguments.empty() && arguments[0] == "ddp") {
     return bench_ddp({arguments.begin() + 1, arguments.end()});
   }

@@ -15,8 +15,9 @@ int train(const Arguments& arguments);
 int eval(const Arguments& arguments);
 int explain(const Arguments& arguments);
 int bench(const Arguments& arguments);
+int bench_checkpoint(const Arguments& arguments);  // what stands after `bench checkpoint`
 int bench_data(const Arguments& arguments);
-int bench_ddp(const Arguments& arguments);  // what stands after `bench ddp`
+int bench_ddp(const Arguments& arguments);
 int bench_launch(const Arguments& arguments);
 int bench_load(const Arguments& arguments);
 int bench_tokenize(const Arguments& arguments);

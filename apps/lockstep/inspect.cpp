@@ -17,13 +17,15 @@ namespace {
 constexpr const char* kExamples =
     "FILE is safetensors, a file of torch.save (zip, the older stream or tar), .npy, .npz, an "
     "index of\n"
-    "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model in "
-    "it.\n"
+    "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model or "
+    "checkpoints\n"
+    "in it.\n"
     "\n"
     "Examples:\n"
     "  lockstep inspect model.safetensors\n"
     "  lockstep inspect --tree checkpoints/gpt2\n"
     "  lockstep inspect --verify resnet50.pth\n"
+    "  lockstep inspect --verify runs/cats/checkpoints\n"
     "  lockstep inspect pytorch_model.bin --convert model.safetensors\n"
     "  lockstep inspect --diff before.pth after.safetensors\n"
     "  lockstep inspect --json model.safetensors | jq '.tensors[].name'\n"
@@ -162,6 +164,12 @@ int inspect(const Arguments& arguments) {
     return diff(flags);
   }
   const std::string& location = flags.locations.front();
+  if (is_checkpoint(location)) {
+    if (flags.tree || !flags.output.empty()) {
+      throw UsageError("{} is a checkpoint: give --json, --verify or nothing", location);
+    }
+    return inspect_checkpoint(location, {.as_json = flags.json, .verify = flags.verify});
+  }
   if (is_tokens(location)) {
     if (flags.tree || !flags.output.empty()) {
       throw UsageError("{} holds tokens: there is no tree and nothing to convert", location);

@@ -43,8 +43,19 @@ struct TokenOptions {
 };
 int inspect_tokens(const ByteSource& source, const TokenOptions& options);
 
+// A checkpoint, a folder of them, or the `latest` or `best` beside one.
+bool is_checkpoint(const std::string& location);
+struct CheckpointFlags {
+  bool as_json = false;
+  bool verify = false;  // read all of it; 1 is returned if any is damaged
+};
+int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags);
+
 std::string diff_text(const std::string& a, const std::string& b, const WeightDiff& diff);
 std::string diff_json(const WeightDiff& diff);
+
+// Columns as wide as their widest cell; the last is not padded.
+std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
 // "1.50 GB": powers of ten, three digits.
 std::string size_text(uint64_t bytes);

@@ -1,0 +1,42 @@
+#pragma once
+
+// The figures of `lockstep bench checkpoint`, from raw times to what is printed.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What the ranks measure. `lockstep` reads and checks the command line, once, and hands them this.
+struct CheckpointBenchPlan {
+  int64_t state_bytes = 0;
+  int step_ms = 500;
+  std::string folder;
+  int repeats = 5;
+  bool json = false;  // print one JSON object and nothing else
+};
+
+// Throws UsageError if `text` is not what `lockstep bench checkpoint` writes.
+CheckpointBenchPlan read_checkpoint_bench_plan(const std::string& text);
+
+struct CheckpointBenchResult {
+  int num_ranks = 1;
+  int64_t state_bytes = 0;
+  uint64_t bytes_written = 0;  // by all ranks, in one save
+  // One per repeat:
+  std::vector<double> calm_step_s;
+  std::vector<double> stall_s;          // of a save while training goes on
+  std::vector<double> training_save_s;  // from its begin to its commit
+  std::vector<double> save_s;           // of a save for which all wait
+  std::vector<double> sync_save_s;      // of one by rank 0 alone
+  std::vector<double> disk_buffered_s;  // the same bytes, one after another, with fsync
+  std::vector<double> disk_direct_s;    // past the page cache; empty where that cannot be
+};
+
+std::string checkpoint_bench_json(const CheckpointBenchPlan& plan,
+                                  const CheckpointBenchResult& result);
+std::string checkpoint_bench_table(const CheckpointBenchPlan& plan,
+                                   const CheckpointBenchResult& result);
+
+}  // namespace lockstep
