@@ -2,10 +2,11 @@
 """Full-size models with random weights: Python (transformers, torchvision) and lockstep compute the same
 logits and gradients, and each loads what the other saved.
 
-    python3 tests/parity/models_parity.py build/release/bin/model_parity [name ...]
+    python3 tests/parity/models_parity.py build/release/bin/model_parity [--all] [name ...]
 
 Prints the largest difference of each model's outputs and gradients, in units of the tensor's largest
-number, and exits with 1 if one is more than 1e-5. Needs torch, transformers 5, torchvision, safetensors.
+number, and exits with 1 if one is more than 1e-5. Without names the models that take little memory are
+compared, with --all every one: GPT-2 xl takes 40 GB. Needs torch, transformers 5, torchvision, safetensors.
 """
 import argparse
 import subprocess
@@ -75,6 +76,11 @@ def pictures(model):
     return inputs, {"logits": logits}, cross_entropy(logits, inputs["labels"])
 
 
+def gpt2(width, layers, heads):
+    return lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=width, n_layer=layers, n_head=heads))
+
+
 def bert(kind):
     return lambda: kind(transformers.BertConfig(num_labels=2))
 
@@ -83,10 +89,19 @@ MODELS = {
     "bert-base-mlm": (bert(transformers.BertForMaskedLM), masked_lm),
     "bert-base-classify": (bert(transformers.BertForSequenceClassification), classify),
     "bert-base": (bert(transformers.BertModel), embed),
-    "gpt2": (lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()), next_token),
+    "gpt2": (gpt2(768, 12, 12), next_token),
     "resnet18": (torchvision.models.resnet18, pictures),
     "resnet50": (torchvision.models.resnet50, pictures),
 }
+LARGER_MODELS = {
+    "gpt2-medium": (gpt2(1024, 24, 16), next_token),
+    "gpt2-large": (gpt2(1280, 36, 20), next_token),
+    "gpt2-xl": (gpt2(1600, 48, 25), next_token),
+    "resnet34": (torchvision.models.resnet34, pictures),
+    "resnet101": (torchvision.models.resnet101, pictures),
+    "resnet152": (torchvision.models.resnet152, pictures),
+}
+ALL_MODELS = MODELS | LARGER_MODELS
 
 
 def difference(ours, theirs):
@@ -108,7 +123,7 @@ def load_again(model, folder):
 
 
 def compare(program, name, folder):
-    make, compute = MODELS[name]
+    make, compute = ALL_MODELS[name]
     torch.manual_seed(11)
     model = make().eval()
     inputs, outputs, loss = compute(model)
@@ -135,11 +150,12 @@ def compare(program, name, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL_MODELS)}")
+    parser.add_argument("--all", action="store_true", help="the larger ones too")
     arguments = parser.parse_args()
     print(f"{'model':20} {'loss':>10} {'outputs':>10} {'gradients':>10}   saved by lockstep, loaded by Python")
     good = True
-    for name in arguments.names or MODELS:
+    for name in arguments.names or (ALL_MODELS if arguments.all else MODELS):
         with tempfile.TemporaryDirectory() as folder:
             good &= compare(arguments.program.resolve(), name, Path(folder))
     sys.exit(0 if good else 1)
