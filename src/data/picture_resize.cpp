@@ -42,9 +42,8 @@ Taps make_taps(double begin, double length, int64_t num_pixels, int64_t num_resu
   taps.weights.resize(static_cast<size_t>(num_results * taps.room));
   for (int64_t i = 0; i < num_results; ++i) {
     const double centre = begin + (static_cast<double>(i) + 0.5) * step;
-    const auto first =
-        std::clamp(static_cast<int64_t>(centre - reach + 0.5), int64_t{0}, num_pixels - 1);
-    const auto end = std::clamp(static_cast<int64_t>(centre + reach + 0.5), first + 1,
+    const auto first = std::clamp(int64_t{std::lround(centre - reach)}, int64_t{0}, num_pixels - 1);
+    const auto end = std::clamp(int64_t{std::lround(centre + reach)}, first + 1,
                                 std::min(num_pixels, first + taps.room));
     float* const weights = taps.weights.data() + i * taps.room;
     double sum = 0;
