@@ -5,7 +5,11 @@
 #include <unordered_set>
 
 #include <nlohmann/json.hpp>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the widest vectors that the processor has
+#else
 #include <xxhash.h>
+#endif
 
 #include <lockstep/base/error.h>
 

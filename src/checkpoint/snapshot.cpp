@@ -54,9 +54,13 @@ void Snapshot::end_write(size_t which) {
 }
 
 void Snapshot::close() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
+  changed_.wait(lock, [&] {
+    return std::none_of(chunks_.begin(), chunks_.end(),
+                        [](const Chunk& chunk) { return chunk.state == State::Copying; });
+  });
 }
 
 std::vector<Snapshot::Chunk>::iterator Snapshot::last_live() {

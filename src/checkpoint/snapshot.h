@@ -45,7 +45,7 @@ class Snapshot {
   std::span<const std::byte> begin_write(size_t which);
   void end_write(size_t which);
 
-  // Nothing will be read any more: the save has ended.
+  // The save has ended. Nothing is read any more when this returns, by capture() neither.
   void close();
 
   // Returns when the memory may change. Copies chunks from the last one backwards while that is
