@@ -25,10 +25,11 @@ constexpr at::ScalarType kTypes[] = {
 at::Tensor with_bits(at::IntArrayRef shape, at::ScalarType type, uint64_t seed) {
   at::Tensor tensor = at::empty(shape, type);
   auto* bytes = static_cast<uint8_t*>(tensor.mutable_data_ptr());
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  for (size_t i = 0; i < tensor.nbytes(); ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    bytes[i] = type == at::kBool ? state >> 63 : static_cast<uint8_t>(state >> 56);
+  uint64_t word = seed * 0x9e3779b97f4a7c15u + 1;
+  for (size_t i = 0; i < tensor.nbytes(); i += sizeof(word)) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t bits = (word ^ word >> 29) & (type == at::kBool ? 0x0101010101010101u : ~0ull);
+    std::memcpy(bytes + i, &bits, std::min(sizeof(bits), tensor.nbytes() - i));
   }
   return tensor;
 }

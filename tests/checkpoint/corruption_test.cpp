@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,13 +17,34 @@
 namespace lockstep {
 namespace {
 
-using test::load_newest;
 using test::names_in;
-using test::save;
 using test::TempFolder;
 using test::Warnings;
 using ::testing::HasSubstr;
 using testing_support::rank_argument;
+
+// Little, for it is read a hundred times.
+std::vector<NamedTensor> state_of(int64_t step) {
+  return {{"large", at::full({100'001}, static_cast<double>(step))},
+          {"small", at::full({17}, step, at::kLong)}};
+}
+
+bool save(CheckpointWriter& writer, int64_t step) {
+  writer.begin({.step = step}, state_of(step));
+  writer.wait();
+  return writer.take_results().at(0).committed;
+}
+
+// Loads and compares what is found, and returns its step.
+int64_t load_newest(const std::string& location, Group& group) {
+  const auto checkpoint = find_checkpoint(location, group);
+  EXPECT_TRUE(checkpoint);
+  const auto wanted = state_of(checkpoint->info().step);
+  const auto targets = test::targets_like(wanted);
+  checkpoint->load(targets, group);
+  test::expect_same_bits(targets, wanted);
+  return checkpoint->info().step;
+}
 
 class Corruption : public ::testing::Test {
  protected:
@@ -101,7 +123,7 @@ TEST_F(Corruption, OfAllOfThemIsAnErrorOnEveryRank) {
                                // A run that begins anew leaves alone what it cannot read, and goes
                                // on behind it.
                                CheckpointWriter writer(rank_argument(), group);
-                               EXPECT_TRUE(save(writer, 3).committed);
+                               EXPECT_TRUE(save(writer, 3));
                                EXPECT_EQ(load_newest(rank_argument(), group), 3);
                              },
                              {.argument = folder_.path()});
