@@ -1,19 +1,14 @@
 #include "data/json_file.h"
 
-#include <algorithm>
-#include <unordered_set>
-#include <vector>
-
 #include <lockstep/base/error.h>
 
+#include "base/strict_json.h"
 #include "base/unique_fd.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
 
 namespace {
-
-constexpr int kMaxDepth = 32;
 
 [[noreturn]] void refuse(const std::string& place, const char* name, const Json& found,
                          const char* wanted) {
@@ -28,33 +23,7 @@ constexpr int kMaxDepth = 32;
 }  // namespace
 
 Json read_json_file(const std::string& path) {
-  const std::string text = read_file(path, kMaxVocabularyBytes);
-  std::vector<std::unordered_set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) {
-      throw FormatError("{}: it is nested deeper than {}", path, kMaxDepth);
-    }
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key &&
-               !keys.back().insert(value.get_ref<const std::string&>()).second) {
-      throw FormatError("{}: it names {} twice; which of them is meant?", path,
-                        in_quotes(value.get_ref<const std::string&>()));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    const size_t offset = std::min(error.byte, text.size());
-    const auto line =
-        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n');
-    throw FormatError("{}:{}: it is not JSON in UTF-8 at offset {}", path, line + 1, offset);
-  } catch (const Json::out_of_range& /*error*/) {
-    throw FormatError("{}: it has a number that is beyond all limits", path);
-  }
+  return parse_strict_json(path, read_file(path, kMaxVocabularyBytes));
 }
 
 const Json& field(const Json& object, const char* name) {

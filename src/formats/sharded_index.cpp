@@ -6,6 +6,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/strict_json.h"
+
 namespace lockstep {
 
 namespace {
@@ -13,33 +15,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxIndexBytes = 100'000'000;
-constexpr int kMaxDepth = 16;
-
-Json parse_without_repeats(const std::string& file, const std::string& text) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) {
-      throw FormatError("{}: the index is nested deeper than {}", file, kMaxDepth);
-    }
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key &&
-               !keys.back().insert(value.get<std::string>()).second) {
-      throw FormatError("{}: the index names {} twice; which of them is meant?", file,
-                        shown(value.get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    throw FormatError("{}: the index is not JSON in UTF-8 at offset {}", file, error.byte);
-  } catch (const Json::exception& error) {
-    throw FormatError("{}: the index holds a number beyond all limits", file);
-  }
-}
 
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
@@ -54,7 +29,7 @@ ShardedIndex read_sharded_index(const ByteSource& source) {
     throw FormatError("{}: an index of {} bytes is above the limit of {}", file, source.size(),
                       kMaxIndexBytes);
   }
-  const Json json = parse_without_repeats(file, source.read_text(0, source.size()));
+  const Json json = parse_strict_json(file, source.read_text(0, source.size()));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw FormatError("{}: the index has no object \"weight_map\"", file);
   }

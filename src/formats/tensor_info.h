@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/quoted.h"
 #include "formats/dtype.h"
 
 namespace lockstep {
@@ -39,13 +39,6 @@ std::optional<uint64_t> checked_bytes(DType dtype, std::span<const int64_t> shap
 
 // Row-major, in elements.
 std::vector<int64_t> contiguous_strides(std::span<const int64_t> shape);
-
-// Names in a hostile file can hold anything. What is no printable text (control characters, those
-// that change the direction of writing, bytes that are not UTF-8) becomes \x1b and the like.
-std::string escaped(std::string_view name);
-
-// The same in quotes, cut if long.
-std::string shown(std::string_view name);
 
 // "F32 [2, 3]".
 std::string to_string(DType dtype, std::span<const int64_t> shape);

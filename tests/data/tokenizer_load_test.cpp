@@ -160,7 +160,7 @@ TEST(TokenizerLoad, DamagedJsonIsRefused) {
     return said({{"vocab.json", text}, {"merges.txt", ""}});
   };
   EXPECT_EQ(vocabulary("{\n\"a\": 0,\n oops}"),
-            "vocab.json:3: it is not JSON in UTF-8 at offset 12");
+            "vocab.json: it is not JSON in UTF-8 at offset 12 (line 3)");
   EXPECT_THAT(vocabulary("{\"a\xff\": 0}"), HasSubstr("it is not JSON in UTF-8"));
   EXPECT_THAT(vocabulary(R"({"\ud800": 0})"), HasSubstr("it is not JSON in UTF-8"));
   EXPECT_EQ(vocabulary(R"({"a": 0, "a": 1})"),
