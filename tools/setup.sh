@@ -30,7 +30,7 @@ build_kb=3000000 # free space to build in
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
   libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
-  libgtest-dev libgmock-dev"
+  zlib1g-dev libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
 test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml
   slurm-client openmpi-bin openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static

@@ -125,10 +125,13 @@ std::optional<DType> dtype_of(std::string_view descr) {
   return std::nullopt;
 }
 
-// Of `size` bytes at `offset`, which lie inside the source.
-TensorInfo read_array(const ByteSource& source, std::string name, uint64_t offset, uint64_t size) {
+}  // namespace
+
+TensorInfo read_npy(const ByteSource& source, const NpyPlace& place) {
+  const auto& [name, offset, size] = place;
   const auto fail = [&](const std::string& what) {
-    throw FormatError("{}: array {} at offset {} {}", source.name(), shown(name), offset, what);
+    throw FormatError("{}: array {} at offset {} {}", source.name(), shown(place.name),
+                      place.offset_bytes, what);
   };
   const std::string head = source.read_text(offset, std::min(size, kHeadBytes));
   if (head.size() < kHeadBytes || !head.starts_with(kMagic)) {
@@ -172,10 +175,8 @@ TensorInfo read_array(const ByteSource& source, std::string name, uint64_t offse
   return info;
 }
 
-}  // namespace
-
 TensorInfo read_npy(const ByteSource& source) {
-  return read_array(source, "", 0, source.size());
+  return read_npy(source, {.name = "", .offset_bytes = 0, .size_bytes = source.size()});
 }
 
 std::vector<TensorInfo> read_npz(const ZipReader& zip) {
@@ -185,9 +186,10 @@ std::vector<TensorInfo> read_npz(const ZipReader& zip) {
       throw FormatError("{}: record {} is not an array (.npy)", zip.source().name(),
                         shown(entry.name));
     }
-    arrays.push_back(read_array(zip.source(),
-                                entry.name.substr(0, entry.name.size() - kSuffix.size()),
-                                entry.data_offset, entry.size_bytes));
+    arrays.push_back(
+        read_npy(zip.source(), {.name = entry.name.substr(0, entry.name.size() - kSuffix.size()),
+                                .offset_bytes = entry.data_offset,
+                                .size_bytes = entry.size_bytes}));
   }
   return arrays;
 }

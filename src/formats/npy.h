@@ -17,8 +17,16 @@ namespace lockstep {
 // records, text and big-endian numbers are refused. The name is empty. Throws FormatError.
 TensorInfo read_npy(const ByteSource& source);
 
-// Every array of the archive, named without ".npy". Not deflated (numpy.savez, not
-// savez_compressed). Throws FormatError.
+// The same inside a larger file, for which only the header's bytes need be there.
+struct NpyPlace {
+  std::string name;
+  uint64_t offset_bytes = 0;
+  uint64_t size_bytes = 0;  // header and array
+};
+TensorInfo read_npy(const ByteSource& source, const NpyPlace& place);
+
+// Every array of the archive, named without ".npy". For deflated
+// archives see inflate_npz.h. Throws FormatError.
 std::vector<TensorInfo> read_npz(const ZipReader& zip);
 
 // Writes a .npy of version 1 that numpy.load reads, in C order.

@@ -22,6 +22,8 @@ inline constexpr uint64_t kEndBytes = 22;
 inline constexpr uint64_t kEnd64Bytes = 56;
 inline constexpr uint64_t kLocatorBytes = 20;
 
+inline constexpr uint16_t kStored = 0;  // methods
+inline constexpr uint16_t kDeflated = 8;
 inline constexpr uint16_t kFlagEncrypted = 1;
 inline constexpr uint16_t kFlagDescriptor = 8;  // local CRC and sizes are 0, they follow the data
 inline constexpr uint16_t kFlagUtf8 = 0x800;

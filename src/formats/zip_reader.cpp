@@ -107,7 +107,8 @@ void read_zip64_extra(std::string_view extra, ZipEntry& entry, uint64_t& compres
 }
 
 // One record of the directory, at the front of `bytes`, which it is taken from.
-ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t offset) {
+ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t offset,
+                    bool may_deflate) {
   if (bytes.size() < kCentralBytes || !bytes.starts_with(kCentralSignature)) {
     throw FormatError("{}: no record of the directory at offset {}", file, offset);
   }
@@ -126,13 +127,17 @@ ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t o
   read_zip64_extra(bytes.substr(kCentralBytes + name_length, extra_length), entry, compressed);
   const auto flags = number_at<uint16_t>(bytes, 8);
   const auto method = number_at<uint16_t>(bytes, 10);
-  if ((flags & kFlagEncrypted) != 0 || method != 0 || compressed != entry.size_bytes ||
+  const bool is_stored = method == kStored && compressed == entry.size_bytes;
+  entry.is_deflated = method == kDeflated;
+  entry.deflated_bytes = entry.is_deflated ? compressed : 0;
+  if ((flags & kFlagEncrypted) != 0 || !(is_stored || (may_deflate && entry.is_deflated)) ||
       number_at<uint16_t>(bytes, 34) != 0) {
     throw FormatError(
         "{}: record {} (directory at offset {}) is compressed, encrypted or split "
         "(method {}, flags {:#x}); save the file without compression (numpy.savez, not "
-        "savez_compressed)",
-        file, shown(entry.name), offset, method, flags);
+        "savez_compressed){}",
+        file, shown(entry.name), offset, method, flags,
+        entry.is_deflated ? ", or rewrite it by lockstep inspect --convert" : "");
   }
   bytes.remove_prefix(length);
   return entry;
@@ -150,21 +155,22 @@ void read_local_header(const ByteSource& source, ZipEntry& entry, uint64_t direc
   }
   const std::string header = source.read_text(entry.header_offset, name_end);
   const auto flags = number_at<uint16_t>(header, 6);
+  const uint16_t method = entry.is_deflated ? kDeflated : kStored;
   const bool is_later = (flags & kFlagDescriptor) != 0;
   const auto agrees = [&](size_t offset, uint64_t value) {
     const auto local = number_at<uint32_t>(header, offset);
     return local == value || local == kIn64 || (is_later && local == 0);
   };
-  if (!header.starts_with(kLocalSignature) || number_at<uint16_t>(header, 8) != 0 ||
+  if (!header.starts_with(kLocalSignature) || number_at<uint16_t>(header, 8) != method ||
       (flags & kFlagEncrypted) != 0 || number_at<uint16_t>(header, 26) != entry.name.size() ||
-      header.substr(kLocalBytes) != entry.name || !agrees(18, entry.size_bytes) ||
+      header.substr(kLocalBytes) != entry.name || !agrees(18, entry.file_bytes()) ||
       !agrees(22, entry.size_bytes) ||
       (number_at<uint32_t>(header, 14) != entry.crc && !is_later)) {
     fail("is not there or contradicts the directory");
   }
   entry.data_offset = entry.header_offset + name_end + number_at<uint16_t>(header, 28);
   if (entry.data_offset > directory_offset ||
-      entry.size_bytes > directory_offset - entry.data_offset) {
+      entry.file_bytes() > directory_offset - entry.data_offset) {
     fail("leads beyond the directory");
   }
 }
@@ -207,7 +213,8 @@ void ZipReader::read_directory(const ZipLimits& limits) {
   const std::string text = source_.read_text(directory.offset, directory.size);
   std::string_view rest = text;
   for (uint64_t i = 0; i < directory.num_entries; ++i) {
-    entries_.push_back(take_entry(source_.name(), rest, directory.end - rest.size()));
+    entries_.push_back(
+        take_entry(source_.name(), rest, directory.end - rest.size(), limits.may_deflate));
   }
   if (!rest.empty()) {
     throw FormatError("{}: {} bytes at offset {} of the directory belong to no record",
@@ -237,7 +244,7 @@ void ZipReader::check_overlaps() const {
     return a->header_offset < b->header_offset;
   });
   for (size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i]->header_offset < sorted[i - 1]->data_offset + sorted[i - 1]->size_bytes) {
+    if (sorted[i]->header_offset < sorted[i - 1]->data_offset + sorted[i - 1]->file_bytes()) {
       throw FormatError("{}: record {} at offset {} overlaps {}", source_.name(),
                         shown(sorted[i]->name), sorted[i]->header_offset,
                         shown(sorted[i - 1]->name));

@@ -1,8 +1,8 @@
 #pragma once
 
-// The zip container of torch.save and numpy.savez: stored records, never compressed, never
-// encrypted, on one disk. Offsets come from the central directory and are compared with the local
-// headers.
+// The zip container of torch.save and numpy.savez: stored records (deflated ones only for those who
+// ask), never encrypted, on one disk. Offsets come from the central directory and are compared with
+// the local headers.
 
 #include <cstdint>
 #include <string>
@@ -20,19 +20,24 @@ struct ZipEntry {
   uint64_t data_offset = 0;
   uint64_t size_bytes = 0;
   uint32_t crc = 0;
+  bool is_deflated = false;
+  uint64_t deflated_bytes = 0;  // in the file, if it is
+
+  uint64_t file_bytes() const { return is_deflated ? deflated_bytes : size_bytes; }
 };
 
 struct ZipLimits {
   uint64_t num_entries = 200'000;
   uint64_t directory_bytes = 100'000'000;
+  bool may_deflate = false;  // then verify() and read() are only for records that are not
 };
 
 class ZipReader {
  public:
   // Reads the directory and checks: one end record at the very end, directory right before it;
   // names relative, without "..", each once; every record inside the file, none over another;
-  // stored, not deflated; local headers that say the same. Throws FormatError. `source` must
-  // outlive this.
+  // stored, not deflated unless it may be; local headers that say the same. Throws FormatError.
+  // `source` must outlive this.
   explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {});
   ZipReader(ZipReader&&) = delete;
 
@@ -47,6 +52,9 @@ class ZipReader {
   // checksums.
   void verify(const ZipEntry& entry) const;
 
+  // The same for one who has read the bytes.
+  void check_crc(const ZipEntry& entry, uint32_t crc) const;
+
   // Of at most `max_bytes`, verified.
   std::string read(const ZipEntry& entry, uint64_t max_bytes) const;
 
@@ -54,7 +62,6 @@ class ZipReader {
   void read_directory(const ZipLimits& limits);
   void index_names();
   void check_overlaps() const;
-  void check_crc(const ZipEntry& entry, uint32_t crc) const;
 
   const ByteSource& source_;
   std::vector<ZipEntry> entries_;

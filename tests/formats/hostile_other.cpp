@@ -60,7 +60,20 @@ std::vector<HostileFile> hostile_npy() {
 }
 
 std::vector<HostileFile> hostile_npz() {
+  const std::string two = npy(header("<f4", "2,"), 8);
+  const std::string four = npy(header("<f4", "4,"), 16);
+  const std::string longer = two + std::string(8000, 'd');
+  const std::string cut = deflate_of(two).substr(0, deflate_of(two).size() - 3);
   return {
+      {"deflated-cut", deflated_npz(cut, two)},
+      {"deflated-garbage", deflated_npz(std::string(40, '\xff'), two)},
+      {"deflated-less", deflated_npz(deflate_of(four.substr(0, four.size() - 8)), four)},
+      {"deflated-more", deflated_npz(deflate_of(two + "more"), two)},
+      {"deflated-bytes-behind", deflated_npz(deflate_of(two) + "xx", two)},
+      {"deflated-other-size", deflated_npz(deflate_of(longer), longer)},
+      {"deflated-other-bytes", deflated_npz(deflate_of(two), flipped(two, "ddd"))},
+      {"deflated-text", deflated_npz(deflate_of("some text"), "some text")},
+      {"bomb", deflated_npz("x", npy(header("<f4", "1000,"), 4000))},
       {"no-array", zip_of({{"a.npy", npy(header("<f4", "2,"), 8)}, {"b.txt", ""}})},
       {"truncated", zip_of({{"a.npy", npy(header("<f4", "2,"), 7)}})},
       {"deflated", deflated(zip_of({{"a.npy", npy(header("<f4", "2,"), 8)}}))},

@@ -2,6 +2,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/inflate_npz.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
@@ -79,10 +80,10 @@ void read_npy_bytes(std::string_view bytes) {
 }
 
 void read_npz_bytes(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  check_tensors(read_npz(ZipReader(source)), source);
-  if (detect_weight_format(source) == WeightFormat::Npz) {
-    verify_checksums(source, read_weight_file(source));
+  const auto source = inflate_npz(std::make_unique<MemorySource>(source_of(bytes)));
+  check_tensors(read_npz(ZipReader(*source)), *source);
+  if (detect_weight_format(*source) == WeightFormat::Npz) {
+    verify_checksums(*source, read_weight_file(*source));
   }
 }
 
@@ -122,7 +123,7 @@ const std::vector<Reader>& readers() {
        {"legacy.pth", "legacy_view.pth"}},
       {"tar", read_torch_bytes<read_torch_tar>, hostile_tar, {"tar.pth"}},
       {"npy", read_npy_bytes, hostile_npy, {"array.npy"}},
-      {"npz", read_npz_bytes, hostile_npz, {"arrays.npz"}},
+      {"npz", read_npz_bytes, hostile_npz, {"arrays.npz", "deflated.npz"}},
       {"tokens", read_tokens, hostile_tokens, {"tokens.bin"}},
       {"sidecar", read_sidecar_bytes, hostile_sidecar, {"x.sha256"}},
       {"any",

@@ -1,11 +1,14 @@
 #include "formats/support.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <lockstep/base/error.h>
 
 #include "base/round.h"
 #include "formats/crc32.h"
+#include "formats/little_endian.h"
+#include "formats/zip_format.h"
 #include "formats/zip_writer.h"
 
 namespace lockstep::test {
@@ -72,6 +75,37 @@ std::string deflated(std::string zip) {
     zip[at + 10] = 8;
   }
   return zip;
+}
+
+std::string deflate_of(const std::string& bytes) {
+  z_stream stream{};
+  LOCKSTEP_CHECK(deflateInit2(&stream, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib");
+  std::string packed(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  LOCKSTEP_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib");
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+std::string deflated_npz(const std::string& deflated_bytes, const std::string& content) {
+  const ZipEntry entry{.name = "a.npy",
+                       .header_offset = 0,
+                       .size_bytes = content.size(),
+                       .crc = crc32(0, std::as_bytes(std::span(content)))};
+  std::string bytes = zip::local_header(entry, 64) + deflated_bytes + zip::descriptor(entry);
+  bytes[8] = zip::kDeflated;
+  std::string directory = zip::central_record(entry);
+  directory[10] = zip::kDeflated;
+  std::string size;
+  append_number<uint32_t>(size, static_cast<uint32_t>(deflated_bytes.size()));
+  directory.replace(20, 4, size);
+  const size_t directory_offset = bytes.size();
+  bytes += directory;
+  return bytes + zip::end_records(1, directory_offset, bytes.size());
 }
 
 std::string refusal(const std::function<void()>& action) {

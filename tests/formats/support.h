@@ -30,6 +30,11 @@ std::string tar_header(const std::string& name, uint64_t size, char type = '0');
 std::string flipped(std::string bytes, std::string_view place);
 std::string deflated(std::string zip);
 
+// As deflate packs them, and an .npz of one array "a" that is packed so, of which the directory
+// says what `content` is.
+std::string deflate_of(const std::string& bytes);
+std::string deflated_npz(const std::string& deflated_bytes, const std::string& content);
+
 // The message of the FormatError that `action` throws; "" if it throws none. Others pass through.
 std::string refusal(const std::function<void()>& action);
 

@@ -192,6 +192,13 @@ def numpy_arrays():
         fortran=np.asfortranarray(np.arange(6, dtype=np.float16).reshape(2, 3)),
         scalar=np.array(3.5),
     )
+    np.savez_compressed(
+        HERE / "deflated.npz",
+        ids=np.array([7, -1]),
+        fortran=np.asfortranarray(np.arange(6, dtype=np.float16).reshape(2, 3)),
+        scalar=np.array(3.5),
+        zeros=np.zeros((100, 100), np.float32),
+    )
 
 
 def others():
