@@ -8,7 +8,7 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "formats/sidecar.h"
+#include "storage/storage.h"
 
 namespace lockstep::app {
 
@@ -19,7 +19,7 @@ constexpr const char* kExamples =
     "index of\n"
     "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model or "
     "checkpoints\n"
-    "in it.\n"
+    "in it. Both may be on S3: s3://bucket/model.safetensors, s3://bucket/gpt2.\n"
     "\n"
     "Examples:\n"
     "  lockstep inspect model.safetensors\n"
@@ -92,6 +92,15 @@ bool parse(Flags& flags, const Arguments& arguments) {
   return true;
 }
 
+WeightSet open_weights(const std::string& location) {
+  if (!is_folder(location)) {
+    return open_weight_set(location, open_location);
+  }
+  const auto storage = open_storage(location);
+  const auto has = [&](const char* name) { return storage->find(name).has_value(); };
+  return open_weight_set(find_model_file(location, has), open_location);
+}
+
 int convert(const Flags& flags, const WeightSet& set) {
   if (!flags.force && std::filesystem::exists(flags.output)) {
     throw UsageError("{} exists; --force replaces it", flags.output);
@@ -116,8 +125,8 @@ int convert(const Flags& flags, const WeightSet& set) {
 
 int diff(const Flags& flags) {
   try {
-    const WeightSet a = open_weight_set(flags.locations[0], open_location);
-    const WeightSet b = open_weight_set(flags.locations[1], open_location);
+    const WeightSet a = open_weights(flags.locations[0]);
+    const WeightSet b = open_weights(flags.locations[1]);
     const WeightDiff result = diff_weights(a, b);
     fmt::print("{}", flags.json ? diff_json(result)
                                 : diff_text(flags.locations[0], flags.locations[1], result));
@@ -132,7 +141,7 @@ int diff(const Flags& flags) {
 
 // Throws FormatError for a file of no known kind.
 bool is_tokens(const std::string& location) {
-  if (std::filesystem::is_directory(location) || location.ends_with(kIndexSuffix)) {
+  if (is_folder(location) || location.ends_with(kIndexSuffix)) {
     return false;
   }
   const std::unique_ptr<ByteSource> source = open_location(location);
@@ -152,7 +161,7 @@ bool is_tokens(const std::string& location) {
 }  // namespace
 
 std::unique_ptr<ByteSource> open_location(const std::string& location) {
-  return std::make_unique<FileSource>(location);
+  return open_source(location);
 }
 
 int inspect(const Arguments& arguments) {
@@ -177,7 +186,7 @@ int inspect(const Arguments& arguments) {
     return inspect_tokens(*open_location(location),
                           {.as_json = flags.json, .verify = flags.verify});
   }
-  const WeightSet set = open_weight_set(location, open_location);
+  const WeightSet set = open_weights(location);
   const std::vector<Verified> verified =
       flags.verify ? verify_weights(set) : std::vector<Verified>();
   if (!flags.output.empty()) {

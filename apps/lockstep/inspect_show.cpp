@@ -54,7 +54,7 @@ std::string summary(const std::string& location, const WeightSet& set) {
   uint64_t file_bytes = 0;
   bool has_checksums = true;
   for (const WeightPart& part : set.parts) {
-    file_bytes += part.source->size();
+    file_bytes += part.file_bytes;
     has_checksums &= !part.file.checksums.empty();
   }
   std::string text =
@@ -232,7 +232,7 @@ std::string weights_json(const std::string& location, const WeightSet& set,
   }
   for (const WeightPart& part : set.parts) {
     json["files"].push_back({{"file", part.location},
-                             {"size_bytes", part.source->size()},
+                             {"size_bytes", part.file_bytes},
                              {"has_checksums", !part.file.checksums.empty()}});
     for (const auto& [key, value] : part.file.metadata) {
       json["metadata"][key] = value;

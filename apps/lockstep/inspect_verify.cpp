@@ -1,9 +1,8 @@
-#include <filesystem>
-
 #include <fmt/format.h>
 
 #include "formats/sidecar.h"
 #include "inspect.h"
+#include "storage/storage.h"
 
 namespace lockstep::app {
 
@@ -11,7 +10,7 @@ Verified verify_with_sidecar(const ByteSource& source, const std::string& locati
                              size_t num_records) {
   Verified verified{.file = location, .num_records = num_records};
   const std::string sidecar = location + kSidecarSuffix;
-  if (std::filesystem::exists(sidecar)) {
+  if (find_file(sidecar)) {
     verify_sidecar(source, read_sidecar(*open_location(sidecar), location));
     verified.has_sidecar = true;
   }
@@ -22,8 +21,8 @@ std::vector<Verified> verify_weights(const WeightSet& set) {
   std::vector<Verified> verified;
   for (const WeightPart& part : set.parts) {
     verify_checksums(*part.source, part.file);
-    verified.push_back(
-        verify_with_sidecar(*part.source, part.location, part.file.checksums.size()));
+    verified.push_back(verify_with_sidecar(*open_location(part.location), part.location,
+                                           part.file.checksums.size()));
   }
   return verified;
 }

@@ -9,6 +9,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/inflate_npz.h"
 #include "formats/sharded_index.h"
 
 namespace lockstep {
@@ -16,21 +17,12 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kIndexSuffix = ".index.json";
+constexpr const char* kModelFiles[] = {"model.safetensors", "model.safetensors.index.json",
+                                       "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 std::string folder_of(const std::string& location) {
   const size_t slash = location.rfind('/');
   return slash == std::string::npos ? "" : location.substr(0, slash + 1);
-}
-
-std::string find_in_folder(const std::string& folder) {
-  for (const std::string& name : model_file_names()) {
-    const std::string path = (std::filesystem::path(folder) / name).string();
-    if (std::filesystem::exists(path)) {
-      return path;
-    }
-  }
-  throw FormatError("{}: the folder holds none of {}; name the file itself", folder,
-                    fmt::join(model_file_names(), ", "));
 }
 
 // A tensor that lies where one before it lies, in the same form, is that one.
@@ -75,6 +67,8 @@ void add_noted_ties(WeightSet& set) {
 void add_part(WeightSet& set, std::string location, const SourceOpener& open) {
   WeightPart part{.location = std::move(location)};
   part.source = open(part.location);
+  part.file_bytes = part.source->size();
+  part.source = inflate_npz(std::move(part.source));
   part.file = read_weight_file(*part.source);
   for (const TensorInfo& tensor : part.file.tensors) {
     set.entries.push_back({.tensor = tensor, .part = set.parts.size()});
@@ -87,26 +81,28 @@ void add_part(WeightSet& set, std::string location, const SourceOpener& open) {
 
 }  // namespace
 
-const std::vector<std::string>& model_file_names() {
-  static const std::vector<std::string> names{"model.safetensors.index.json",
-                                              "pytorch_model.bin.index.json", "model.safetensors",
-                                              "pytorch_model.bin"};
-  return names;
+std::string find_model_file(const std::string& folder,
+                            const std::function<bool(const char* name)>& has) {
+  for (const char* name : kModelFiles) {
+    if (has(name)) {
+      return folder.ends_with('/') ? folder + name : folder + "/" + name;
+    }
+  }
+  throw UsageError("{}: none of {} is in this folder; name the file itself", folder,
+                   fmt::join(kModelFiles, ", "));
 }
 
 WeightSet open_weight_set(const std::string& location, const SourceOpener& open) {
-  const std::string file =
-      std::filesystem::is_directory(location) ? find_in_folder(location) : location;
   WeightSet set;
-  if (file.ends_with(kIndexSuffix)) {
-    const ShardedIndex index = read_sharded_index(*open(file));
+  if (location.ends_with(kIndexSuffix)) {
+    const ShardedIndex index = read_sharded_index(*open(location));
     set.total_size = index.total_size;
     for (const std::string& shard : index.shards) {
-      add_part(set, folder_of(file) + shard, open);
+      add_part(set, folder_of(location) + shard, open);
       check_shard(index, shard, set.parts.back().file.tensors);
     }
   } else {
-    add_part(set, file, open);
+    add_part(set, location, open);
   }
   find_ties(set);
   add_noted_ties(set);

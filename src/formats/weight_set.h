@@ -16,7 +16,8 @@ namespace lockstep {
 
 struct WeightPart {
   std::string location;
-  std::unique_ptr<ByteSource> source;
+  uint64_t file_bytes = 0;
+  std::unique_ptr<ByteSource> source;  // of a deflated .npz its stored form, see inflate_npz.h
   WeightFile file;
 };
 
@@ -34,14 +35,16 @@ struct WeightSet {
 
 using SourceOpener = std::function<std::unique_ptr<ByteSource>(const std::string& location)>;
 
-// The files of a folder that hold a model, first choice first: indexes of shards, then single
-// files.
-const std::vector<std::string>& model_file_names();
+// The file that holds the model of `folder`, an index of shards perhaps. Whole files come before
+// indexes and safetensors before pickles: what transformers does. `has` says whether a file of that
+// name is there. Throws UsageError if none is.
+std::string find_model_file(const std::string& folder,
+                            const std::function<bool(const char* name)>& has);
 
-// `location` is a file of weights, an index of shards or a folder with one of model_file_names().
-// A single array (.npy) gets the file's name. Where the metadata of safetensors says that a tensor
-// which was left out is another one of the file ({"lm_head.weight": "wte.weight"}), it is an entry
-// again, tied. Throws FormatError, also if shards and index disagree, and IoError.
+// `location` is a file of weights or an index of shards. A single array (.npy) gets the file's
+// name. Where the metadata of safetensors says that a tensor which was left out is another one of
+// the file ({"lm_head.weight": "wte.weight"}), it is an entry again, tied. Throws FormatError, also
+// if shards and index disagree, and IoError.
 WeightSet open_weight_set(const std::string& location, const SourceOpener& open);
 
 }  // namespace lockstep

@@ -74,6 +74,13 @@ std::unique_ptr<ByteSource> open_source(const std::string& location);
 // the page cache where that pays. See direct_source.h.
 std::unique_ptr<ByteSource> open_direct_source(const std::string& location);
 
+// What the file at `location` is; nothing if there is none.
+std::optional<ObjectInfo> find_file(const std::string& location);
+
+// Whether a folder is meant. A bucket has no folders to ask about: there a last part without an
+// extension is one.
+bool is_folder(const std::string& location);
+
 // Whether it is on the other side of a network for sure: s3://. A path may be, too (NFS, Lustre).
 bool is_remote(const std::string& location);
 

@@ -1,13 +1,11 @@
 #include "weights/catalog.h"
 
-#include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 
 #include "formats/sharded_index.h"
-#include "storage/location.h"
+#include "formats/weight_set.h"
 #include "storage/storage.h"
 #include "weights/scalar_type.h"
 
@@ -17,35 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Whole files before indexes, safetensors before pickles: what transformers does.
-constexpr const char* kKnownFiles[] = {"model.safetensors", "model.safetensors.index.json",
-                                       "pytorch_model.bin", "pytorch_model.bin.index.json"};
 constexpr std::string_view kIndexEnd = ".index.json";
-
-// A bucket has no folders to ask about: there the name decides.
-bool is_folder(const std::string& location) {
-  const Location place = parse_location(location);
-  if (!place.is_s3) {
-    std::error_code ignored;
-    return std::filesystem::is_directory(place.path, ignored);
-  }
-  return !std::filesystem::path(place.path).has_extension();
-}
-
-std::string joined(const std::string& folder, const std::string& name) {
-  return folder.ends_with('/') ? folder + name : folder + "/" + name;
-}
-
-std::string find_in_folder(const std::string& folder) {
-  const auto storage = open_storage(folder);
-  for (const char* name : kKnownFiles) {
-    if (storage->find(name)) {
-      return joined(folder, name);
-    }
-  }
-  throw UsageError("{}: none of {}, {}, {}, {} is in this folder; name the file itself", folder,
-                   kKnownFiles[0], kKnownFiles[1], kKnownFiles[2], kKnownFiles[3]);
-}
 
 std::string name_in_folder(const std::string& location) {
   return location.substr(location.rfind('/') + 1);
@@ -95,8 +65,12 @@ void WeightCatalog::finish() {
 }
 
 std::vector<std::string> find_weight_files(const std::string& location) {
-  const bool is_in_folder = is_folder(location);
-  const std::string file = is_in_folder ? find_in_folder(location) : location;
+  std::string file = location;
+  if (is_folder(location)) {
+    const auto storage = open_storage(location);
+    file = find_model_file(location,
+                           [&](const char* name) { return storage->find(name).has_value(); });
+  }
   if (!file.ends_with(kIndexEnd)) {
     return {file};
   }

@@ -1,5 +1,7 @@
 // `lockstep inspect` as its users run it.
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,8 @@
 #include "formats/sidecar.h"
 #include "formats/support.h"
 #include "formats/token_file.h"
+#include "support/s3_server.h"
+#include "support/service.h"
 
 namespace lockstep {
 namespace {
@@ -23,15 +27,22 @@ std::string golden_path(const std::string& name) {
   return LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name;
 }
 
-Output inspect(std::vector<std::string> arguments) {
+Output inspect(std::vector<std::string> arguments,
+               const std::map<std::string, std::string>& env = {}) {
   arguments.insert(arguments.begin(), {LOCKSTEP_BIN_DIR "/lockstep", "inspect"});
-  return run_process({.argv = std::move(arguments)}, Deadline::after(kPatience));
+  return run_process({.argv = std::move(arguments), .env = env}, Deadline::after(kPatience));
 }
 
 std::string output_of(const std::vector<std::string>& arguments) {
   const Output output = inspect(arguments);
   EXPECT_EQ(output.status.shell_code(), 0) << output.err;
   return output.out;
+}
+
+std::string sidecar_of(const std::string& bytes, const std::string& name) {
+  Sha256 sha256;
+  sha256.append(std::as_bytes(std::span(bytes)));
+  return sha256.hex() + "  " + name + "\n";
 }
 
 class Inspect : public testing::Test {
@@ -88,9 +99,7 @@ TEST_F(Inspect, VerifiesChecksumsAndSidecars) {
               HasSubstr("it carries no checksum and has no sidecar"));
   const std::string bytes = test::golden("small.safetensors");
   const std::string path = folder_.file("a.safetensors", bytes);
-  Sha256 sha256;
-  sha256.append(std::as_bytes(std::span(bytes)));
-  folder_.file("a.safetensors.sha256", sha256.hex() + "  a.safetensors\n");
+  folder_.file("a.safetensors.sha256", sidecar_of(bytes, "a.safetensors"));
   EXPECT_THAT(output_of({"--verify", path}), HasSubstr("structure, SHA-256 of its sidecar\n"));
   const auto json = nlohmann::json::parse(output_of({"--verify", "--json", path}));
   EXPECT_TRUE(json["verified"][0]["has_sidecar"]);
@@ -152,6 +161,67 @@ TEST_F(Inspect, ShowsTokens) {
   EXPECT_EQ(inspect({golden_path("tokens.bin"), "--tree"}).status.code, 2);
 }
 
+TEST_F(Inspect, ReadsDeflatedArrays) {
+  const std::string path = folder_.file("a.npz", test::golden("deflated.npz"));
+  const std::string text = output_of({path, "--verify"});
+  EXPECT_THAT(text, HasSubstr("a.npz: npz, 846 B\n4 tensors, 10009 elements, 40 kB; CRC-32"));
+  EXPECT_THAT(text, HasSubstr("CRC-32 of 4 records\n"));
+  folder_.file("a.npz.sha256", sidecar_of(test::golden("deflated.npz"), "a.npz"));
+  EXPECT_THAT(output_of({path, "--verify"}), HasSubstr(", SHA-256 of its sidecar\n"));
+  output_of({path, "--convert", folder_.at("a.safetensors")});
+  EXPECT_THAT(output_of({"--diff", path, folder_.at("a.safetensors")}), HasSubstr("equal"));
+}
+
+class InspectOnS3 : public Inspect {
+ protected:
+  void SetUp() override {
+    LOCKSTEP_NEEDS("s3", test::s3_refusal());
+    std::filesystem::create_directories(folder_.at("s3/models/small"));
+    const std::string bytes = test::golden("small.safetensors");
+    folder_.file("s3/models/small/model.safetensors", bytes);
+    folder_.file("s3/models/small/model.safetensors.sha256",
+                 sidecar_of(bytes, "model.safetensors"));
+    folder_.file("s3/models/tokens.bin", test::golden("tokens.bin"));
+    server_ = std::make_unique<test::S3Server>(folder_.at("s3"));
+  }
+
+  std::unique_ptr<test::S3Server> server_;
+};
+
+TEST_F(InspectOnS3, ShowsFilesAndFolders) {
+  const auto show = [&](const std::string& location) {
+    const Output output = inspect({"--verify", location}, server_->env());
+    EXPECT_EQ(output.status.code, 0) << output.err;
+    return output.out;
+  };
+  for (const char* location : {"s3://models/small", "s3://models/small/model.safetensors"}) {
+    const std::string text = show(location);
+    EXPECT_THAT(text, HasSubstr("\n  format = pt\n")) << location;
+    EXPECT_THAT(text,
+                HasSubstr("verified s3://models/small/model.safetensors: structure, SHA-256"));
+  }
+  EXPECT_THAT(show("s3://models/tokens.bin"), HasSubstr("tokens of U16"));
+}
+
+TEST_F(InspectOnS3, SaysWhatIsNotThere) {
+  const auto refused = [&](const std::string& location, std::map<std::string, std::string> env) {
+    const Output output = inspect({location}, env);
+    EXPECT_NE(output.status.code, 0) << output.out;
+    EXPECT_THAT(output.out, IsEmpty());
+    return output.err;
+  };
+  auto env = server_->env();
+  EXPECT_THAT(refused("s3://models/absent.safetensors", env), HasSubstr("absent.safetensors"));
+  EXPECT_THAT(refused("s3://models/absent", env),
+              HasSubstr("s3://models/absent: none of model.safetensors"));
+  env["AWS_SECRET_ACCESS_KEY"] = "another";
+  EXPECT_THAT(refused("s3://models/small/model.safetensors", env), HasSubstr("403"));
+  env["AWS_ACCESS_KEY_ID"] = "";
+  env["AWS_SECRET_ACCESS_KEY"] = "";
+  EXPECT_THAT(refused("s3://models/small/model.safetensors", env),
+              HasSubstr("the request is anonymous"));
+}
+
 TEST_F(Inspect, RefusesWithASentence) {
   const std::pair<std::vector<std::string>, std::pair<int, const char*>> cases[] = {
       {{}, {2, "0 files given, and 1 wanted"}},
@@ -160,7 +230,7 @@ TEST_F(Inspect, RefusesWithASentence) {
       {{"--tree", "--json", "a"}, {2, "exclude each other"}},
       {{"--tre", "a"}, {2, "did you mean --tree?"}},
       {{folder_.at("missing")}, {1, "missing"}},
-      {{folder_.path()}, {1, "holds none of model.safetensors.index.json"}},
+      {{folder_.path()}, {2, "none of model.safetensors, model.safetensors.index.json"}},
       {{folder_.file("text.txt", "some text")}, {1, "not a file that inspect knows: safetensors"}},
       {{folder_.file("odd.bin", "abc")}, {1, "3 bytes are no file of tokens"}},
       {{folder_.file("cut.pth", test::golden("state_dict.pth").substr(0, 2000))},

@@ -29,7 +29,11 @@ std::unique_ptr<ByteSource> open_file(const std::string& location) {
 }
 
 WeightSet open(const std::string& location) {
-  return open_weight_set(location, open_file);
+  if (!std::filesystem::is_directory(location)) {
+    return open_weight_set(location, open_file);
+  }
+  const auto has = [&](const char* name) { return std::filesystem::exists(location + "/" + name); };
+  return open_weight_set(find_model_file(location, has), open_file);
 }
 
 std::string golden_path(const std::string& name) {
@@ -57,7 +61,7 @@ class WeightSetTest : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(WeightSetTest, AFolderIsItsIndexOrItsOneKnownFile) {
+TEST_F(WeightSetTest, AFolderIsItsWholeFileOrElseItsIndex) {
   write(folder_.at("one.safetensors"), "a", {1});
   write(folder_.at("model.safetensors"), "whole", {1, 2});
   EXPECT_EQ(open(folder_.path()).entries.at(0).tensor.name, "whole");
@@ -65,6 +69,8 @@ TEST_F(WeightSetTest, AFolderIsItsIndexOrItsOneKnownFile) {
   folder_.file("model.safetensors.index.json",
                R"({"metadata":{"total_size":8},)"
                R"("weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  EXPECT_EQ(open(folder_.path()).entries.at(0).tensor.name, "whole");
+  std::filesystem::remove(folder_.at("model.safetensors"));
   for (const std::string& location : {folder_.path(), folder_.at("model.safetensors.index.json")}) {
     const WeightSet set = open(location);
     ASSERT_EQ(set.parts.size(), 2u);
@@ -79,7 +85,8 @@ TEST_F(WeightSetTest, AFolderIsItsIndexOrItsOneKnownFile) {
 
 TEST_F(WeightSetTest, AFolderWithoutOneIsRefusedWithTheNames) {
   EXPECT_THAT([&] { open(folder_.path()); },
-              ThrowsMessage<FormatError>(HasSubstr("holds none of model.safetensors.index.json")));
+              ThrowsMessage<UsageError>(
+                  HasSubstr("none of model.safetensors, model.safetensors.index.json, pytorch")));
   EXPECT_THROW(open(folder_.at("missing.pth")), IoError);
 }
 
@@ -114,7 +121,7 @@ TEST_F(WeightSetTest, TiesAreFoundAndComeBackFromMetadata) {
 
 TEST_F(WeightSetTest, EveryFormatConvertsAndComesBackEqual) {
   for (const char* name : {"small.safetensors", "checkpoint.pth", "legacy.pth", "legacy_view.pth",
-                           "tar.pth", "array.npy", "arrays.npz"}) {
+                           "tar.pth", "array.npy", "arrays.npz", "deflated.npz"}) {
     const WeightSet set = open(golden_path(name));
     for (const char* output : {"out.safetensors", "out.bin"}) {
       convert_weights(set, folder_.at(output));
