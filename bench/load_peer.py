@@ -1,11 +1,12 @@
 """The peer of `lockstep bench load`: torch.load and load_state_dict, as a Python program does it.
 
-    python load_peer.py FILE
+    python load_peer.py FILE initialised|fresh
 
 Says `ready` once torch is imported, or `absent` where there is none. Then, for each line on its
-input, it makes a model and says `made`; at the next line it loads FILE into it and answers with the
-start and the end on the monotonic clock and the processor's time in between, in nanoseconds, and 0, or
-after the line `check` the CRC-32 of all parameters. Ends with its input.
+input, it makes a model, whose parameters are initialised or were never written to, and says `made`;
+at the next line it loads FILE into it and answers with the start and the end on the monotonic clock
+and the processor's time in between, in nanoseconds, and 0, or after the line `check` the CRC-32 of
+all parameters. Ends with its input.
 """
 import sys
 import time
@@ -18,8 +19,8 @@ except ImportError:
     sys.exit(0)
 
 
-def empty_model(state):
-    """A module with the parameters of `state`, allocated and not initialised."""
+def new_model(state, make):
+    """A module with parameters like those of `state`, each what `make` makes of one."""
     root = torch.nn.Module()
     for name, tensor in state.items():
         *path, leaf = name.split(".")
@@ -28,7 +29,7 @@ def empty_model(state):
             if part not in module._modules:
                 module.add_module(part, torch.nn.Module())
             module = module._modules[part]
-        module.register_parameter(leaf, torch.nn.Parameter(torch.empty_like(tensor, device="cpu")))
+        module.register_parameter(leaf, torch.nn.Parameter(make(tensor, device="cpu")))
     return root
 
 
@@ -41,11 +42,12 @@ def checksum(model):
 
 def main():
     path = sys.argv[1]
+    make = torch.empty_like if sys.argv[2] == "fresh" else torch.ones_like
     torch.set_num_threads(1)
     print("ready", flush=True)
     while sys.stdin.readline():
         shapes = torch.load(path, weights_only=True, map_location="meta")
-        model = empty_model(shapes)
+        model = new_model(shapes, make)
         del shapes
         print("made", flush=True)
         asked = sys.stdin.readline()

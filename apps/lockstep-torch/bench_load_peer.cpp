@@ -15,8 +15,9 @@ LoadPeer::LoadPeer(const LoadBenchPlan& plan, const std::string& path) {
   from_ = std::move(output.read);
   try {
     // The threshold is glibc's own first one, fixed: as in a process that has just started, memory
-    // for a model is fresh.
-    process_.emplace(ProcessOptions{.argv = {plan.python, "-c", plan.peer_script, path},
+    // for a model comes from the kernel.
+    process_.emplace(ProcessOptions{.argv = {plan.python, "-c", plan.peer_script, path,
+                                             plan.fresh_memory ? "fresh" : "initialised"},
                                     .env = {{"MALLOC_MMAP_THRESHOLD_", "131072"}},
                                     .stdin_fd = input.read.get(),
                                     .stdout_fd = output.write.get()});

@@ -73,6 +73,7 @@ LoadBenchPlan read_load_bench_plan(const std::string& text) {
             .peer_script = json.at("peer_script").get<std::string>(),
             .folder = json.at("folder").get<std::string>(),
             .repeats = json.at("repeats").get<int>(),
+            .fresh_memory = json.at("fresh_memory").get<bool>(),
             .json = json.at("json").get<bool>(),
             .bars = json.at("bars").get<bool>()};
   } catch (const nlohmann::json::exception& error) {
@@ -95,6 +96,7 @@ std::string load_bench_json(const LoadBenchPlan& plan, const LoadBenchResult& re
       {"format", plan.format},
       {"tensors", result.num_tensors},
       {"repeats", plan.repeats},
+      {"fresh_memory", plan.fresh_memory},
       {"mode", name_of(result.chosen)},
       {"reason", result.reason},
       {"file_bytes", result.file_bytes},
@@ -130,9 +132,10 @@ std::string load_bench_table(const LoadBenchPlan& plan, const LoadBenchResult& r
     longest = std::max({longest, median(figures.cold_s), median(figures.warm_s)});
   }
   std::string text = fmt::format(
-      "{:.0f} MB of fp16 weights ({}), {} rank{}, backend {}; seconds until the slowest rank has "
-      "them\n",
-      file_mb, plan.format, result.num_ranks, result.num_ranks == 1 ? "" : "s", result.backend);
+      "{:.0f} MB of fp16 weights ({}) into {} parameters, {} rank{}, backend {}; seconds until the "
+      "slowest rank has them\n",
+      file_mb, plan.format, plan.fresh_memory ? "untouched" : "initialised", result.num_ranks,
+      result.num_ranks == 1 ? "" : "s", result.backend);
   text += fmt::format("{:>12} {:>8} {:>8} {:>8} {:>12} {:>12}\n", "", "cold", "warm", "warm CPU",
                       "MB read", "extra MiB");
   for (const LoadModeFigures& figures : result.modes) {

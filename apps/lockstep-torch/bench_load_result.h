@@ -20,6 +20,7 @@ struct LoadBenchPlan {
   std::string peer_script;  // bench/load_peer.py
   std::string folder;       // for the file
   int repeats = 5;
+  bool fresh_memory = false;  // parameters that were never written to: the load maps their pages
   bool json = false;  // print one JSON object and nothing else
   bool bars = false;  // the table is for a terminal
 };

@@ -50,6 +50,7 @@ struct Request {
   std::string peer = "torch";
   std::string python = "python3";
   std::string folder;
+  bool fresh_memory = false;
   bool json = false;
 };
 
@@ -73,6 +74,10 @@ void add_flags(CLI::App& app, Request& request, Texts& texts) {
                  "files)")
       ->type_name("DIR");
   app.add_option("--repeats", texts.repeats, "The median of so many counts (5)")->type_name("R");
+  app.add_flag("--fresh-memory", request.fresh_memory,
+               "Load into parameters that were never written to, here and at the peer: the kernel "
+               "hands out their zeroed pages during the load. Without it they are initialised "
+               "first, as a model's are when weights are loaded into it");
   app.add_flag("--json", request.json,
                "Print one JSON object, raw times included, and nothing else");
   app.footer(kExamples);
@@ -132,6 +137,7 @@ int bench_load(const Arguments& arguments) {
                             {"peer_script", kLoadPeerScript},
                             {"folder", request->folder},
                             {"repeats", request->repeats},
+                            {"fresh_memory", request->fresh_memory},
                             {"json", request->json},
                             {"bars", ::isatty(STDOUT_FILENO) == 1}};
   return run_job({.name = "lockstep bench",

@@ -28,13 +28,18 @@ Output bench(Text arguments) {
 TEST(BenchLoad, GivesEveryFigure) {
   for (const std::string format : {"torch", "safetensors"}) {
     const TempFolder folder;
-    const Output output = bench({"--size", "8MB", "--ranks", "2", "--repeats", "2", "--peer",
-                                 "none", "--format", format, "--folder", folder.path(), "--json"});
+    Text arguments = {"--size", "8MB",      "--ranks", "2",        "--repeats",   "2",     "--peer",
+                      "none",   "--format", format,    "--folder", folder.path(), "--json"};
+    if (format == "torch") {
+      arguments.push_back("--fresh-memory");
+    }
+    const Output output = bench(arguments);
     ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
     const json answer = json::parse(output.out);
     EXPECT_GE(answer.at("file_bytes").get<double>(), 8e6);
     EXPECT_LE(answer.at("file_bytes").get<double>(), 10e6);
     EXPECT_EQ(answer.at("mode"), "cooperative");
+    EXPECT_EQ(answer.at("fresh_memory"), format == "torch");
     EXPECT_LE(answer.at("bytes_read").get<double>(), 1.05 * answer.at("file_bytes").get<double>());
     for (const char* name : {"cold_s", "warm_s", "warm_cpu_s", "sequential_cold_s"}) {
       EXPECT_GT(answer.at(name).get<double>(), 0) << name;
