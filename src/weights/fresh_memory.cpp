@@ -5,6 +5,10 @@
 #include <ctime>
 #include <sys/mman.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14; older headers lack it
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -15,11 +19,40 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kLine = 64;
 constexpr size_t kStep = 256 << 10;      // zeroed and written while it is in the core's cache
 constexpr size_t kWorthwhile = 1 << 20;  // smaller pieces of memory are rarely fresh
 
 std::byte* down_to(std::byte* address, size_t unit) {
   return address - reinterpret_cast<uintptr_t>(address) % unit;
+}
+
+bool is_resident(std::byte* from, size_t bytes) {
+  unsigned char pages[kHugePage / kPage];
+  return ::mincore(from, bytes, pages) == 0 &&
+         std::all_of(pages, pages + (bytes + kPage - 1) / kPage,
+                     [](unsigned char page) { return (page & 1) != 0; });
+}
+
+// Past the caches: nobody reads a weight soon after it is loaded, and an ordinary store would first
+// read the line that it overwrites.
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
+#ifdef __SSE2__
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLine);
+  std::memcpy(to, from, head);
+  to += head, from += head, bytes -= head;
+  for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from);
+    auto* target = reinterpret_cast<__m128i*>(to);
+    const __m128i parts[] = {_mm_loadu_si128(source), _mm_loadu_si128(source + 1),
+                             _mm_loadu_si128(source + 2), _mm_loadu_si128(source + 3)};
+    for (int i = 0; i < 4; ++i) {
+      _mm_stream_si128(target + i, parts[i]);
+    }
+  }
+  _mm_sfence();
+#endif
+  std::memcpy(to, from, bytes);
 }
 
 int64_t own_time_ns() {
@@ -52,7 +85,11 @@ void FreshMemory::copy(const Place& place, uint64_t offset, std::span<const std:
     }
     const auto room = static_cast<size_t>(ready_to_ - to);
     const auto part = bytes.first(std::min({bytes.size(), room, kStep}));
-    std::memcpy(to, part.data(), part.size());
+    if (is_fresh_) {
+      std::memcpy(to, part.data(), part.size());
+    } else {
+      copy_past_caches(to, part.data(), part.size());
+    }
     to += part.size();
     bytes = bytes.subspan(part.size());
   }
@@ -60,12 +97,16 @@ void FreshMemory::copy(const Place& place, uint64_t offset, std::span<const std:
 
 std::byte* FreshMemory::provide(std::byte* from, std::byte* end) {
   std::byte* const block = down_to(from, kHugePage);
+  std::byte* const block_end = std::min(block + kHugePage, down_to(end + kPage - 1, kPage));
+  is_fresh_ = !is_resident(from, static_cast<size_t>(block_end - from));
+  if (!is_fresh_) {
+    return block_end;
+  }
   const bool fits = block == from && static_cast<size_t>(end - from) >= kHugePage;
   if (fits && tries_huge() && provide_huge(from)) {
     return from + kHugePage;
   }
-  std::byte* const last = down_to(end + kPage - 1, kPage);
-  std::byte* const to = std::min({from + kStep, block + kHugePage, last});
+  std::byte* const to = std::min(from + kStep, block_end);
   return provide_small(from, static_cast<size_t>(to - from)) ? to : std::max(to, end);
 }
 

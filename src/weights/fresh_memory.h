@@ -1,7 +1,7 @@
 #pragma once
 
-// Memory that nobody has written yet: there the kernel's part, a zeroed page for every fault, costs
-// more than the copy that follows.
+// Copies into parameters. Where nobody has written yet the kernel's part, a zeroed page for every
+// fault, costs more than the copy that follows; elsewhere the caches' part does.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace lockstep {
 // Copies into memory that may be fresh, and has the kernel provide it in the way that proves to be
 // the faster one here and now: many small pages in one call, or huge ones. Huge pages are twice as
 // fast on a machine of one's own. A virtual machine may have given just these back to its host, and
-// gets them at a fifth of the speed of small ones.
+// gets them at a fifth of the speed of small ones. Memory that is there is written past the caches.
 // Threads: not thread-safe.
 class FreshMemory {
  public:
@@ -40,6 +40,7 @@ class FreshMemory {
   std::byte* ready_to_ = nullptr;    // to here
   Speed small_;
   Speed huge_;
+  bool is_fresh_ = true;     // what lies before ready_to_
   int num_until_other_ = 0;  // blocks until the way that seems slower is tried again
   bool has_huge_ = true;     // until the kernel shows that it gives none
   bool has_small_ = true;    // until it refuses to
