@@ -131,8 +131,9 @@ bool FreshMemory::provide_huge(std::byte* block) {
   const int64_t start = own_time_ns();
   unsigned char is_there = 0;
   if (::madvise(block, kHugePage, MADV_HUGEPAGE) == 0) {
-    *reinterpret_cast<volatile std::byte*>(block) = std::byte{0};  // one fault for all of it
-    if (::mincore(block + kHugePage - kPage, kPage, &is_there) != 0) {
+    // One fault for all of it. Not by a store: the page may begin with somebody else's bytes.
+    if (::madvise(block, kPage, MADV_POPULATE_WRITE) != 0 ||
+        ::mincore(block + kHugePage - kPage, kPage, &is_there) != 0) {
       is_there = 0;
     }
   }
