@@ -96,7 +96,15 @@ class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWor
   void launch(c10d::ProcessGroupGloo& gloo) {
     begin();
     const SigpipeBlock block;  // messages are written by this thread
-    const c10::intrusive_ptr<c10d::Work> work = start(gloo);
+    c10::intrusive_ptr<c10d::Work> work;
+    try {
+      work = start(gloo);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      finish(error.what());  // a message to a rank whose connection is gone fails at once
+      return;
+    }
     if (call_.is_message()) {
       // Messages have no future to hang a callback on; their wait may block, so a thread does it.
       std::thread([self = shared_from_this(), work] { self->wait_for_message(*work); }).detach();
