@@ -41,7 +41,8 @@ void write_pictures(const std::string& folder, int num_each) {
 
 TrainResult train(const std::string& folder, const std::string& more = "") {
   Config config = Config::from_text(fmt::format(
-      "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n[train]\nbatch_size = 8\nepochs = 3\n"
+      "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n[train]\nbatch_size = 8\nlr = "
+      "0.01\nepochs = 8\n"
       "[data]\nfolder = \"{0}/train\"\nheld_out_folder = \"{0}/judge\"\npicture_size = 32\n{1}",
       folder, more));
   const auto recipe = read_recipe(config);
@@ -55,7 +56,7 @@ TEST(PictureLearning, AFolderOfClassesIsLearned) {
   write_pictures(folder.at("train"), 16);
   write_pictures(folder.at("judge"), 5);
   const TrainResult result = train(folder.path());
-  EXPECT_EQ(result.steps, 12);
+  EXPECT_EQ(result.steps, 32);
   EXPECT_EQ(result.evaluation->num_counted, 10);
   EXPECT_GE(result.evaluation->accuracy(), 0.9);
 }
@@ -68,7 +69,7 @@ TEST(PictureLearning, APictureThatCannotBeReadIsFatalOrLeftOut) {
   EXPECT_THAT([&] { train(folder.path()); },
               ThrowsMessage<FormatError>(HasSubstr("red/broken.jpg")));
   const TrainResult result = train(folder.path(), "on_corrupt = \"skip\"");
-  EXPECT_EQ(result.steps, 6);
+  EXPECT_EQ(result.steps, 16);
   EXPECT_TRUE(std::isfinite(result.last.loss));
 }
 
