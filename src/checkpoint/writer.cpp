@@ -192,7 +192,7 @@ CheckpointWriter::CheckpointWriter(std::string location, const Group& group,
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-void CheckpointWriter::begin(CheckpointInfo info, std::vector<NamedTensor> tensors) {
+void CheckpointWriter::begin(CheckpointInfo info, const std::vector<NamedTensor>& tensors) {
   impl_->begin(std::move(info), tensors);
 }
 

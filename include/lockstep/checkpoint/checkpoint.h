@@ -85,7 +85,7 @@ class CheckpointWriter {
   // then; a tensor that was changed before is seen by the checksums or is not, so do not.
   //
   // Throws UsageError, on all ranks, if they differ or a tensor cannot be saved, and CommError.
-  void begin(CheckpointInfo info, std::vector<NamedTensor> tensors);
+  void begin(CheckpointInfo info, const std::vector<NamedTensor>& tensors);
 
   // Returns when the tensors may change: what is not on its way to the disk has been copied. Call
   // it before every optimizer step. Not collective.
