@@ -11,6 +11,7 @@
 
 #include "checkpoint/shelf.h"
 #include "inspect.h"
+#include "storage/storage.h"
 
 namespace lockstep::app {
 
@@ -103,15 +104,28 @@ Json entry_json(const ShelfEntry& entry, const CheckpointFlags& flags,
   return json;
 }
 
+// Of a bucket: a manifest right there, or in a folder that is named after a step.
+bool holds_checkpoints(const std::string& location) {
+  const auto storage = open_storage(location);
+  if (storage->find(std::string(kManifestFile))) {
+    return true;
+  }
+  const auto objects = storage->list("step-");
+  return std::any_of(objects.begin(), objects.end(), [](const ObjectInfo& object) {
+    return step_of(object.path.substr(0, object.path.find('/'))).has_value();
+  });
+}
+
 }  // namespace
 
 bool is_checkpoint(const std::string& location) {
   namespace fs = std::filesystem;
-  if (location.starts_with("s3://")) {
-    return true;  // nothing else is inspected there
-  }
   const std::string name = fs::path(location).filename().string();
-  if ((name == "latest" || name == "best") && fs::is_regular_file(location)) {
+  const bool is_pointer = name == "latest" || name == "best";
+  if (is_remote(location)) {
+    return is_pointer || step_of(name) || (is_folder(location) && holds_checkpoints(location));
+  }
+  if (is_pointer && fs::is_regular_file(location)) {
     return true;
   }
   if (!fs::is_directory(location)) {
