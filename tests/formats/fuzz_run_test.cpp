@@ -85,7 +85,7 @@ TEST(FuzzRun, NoReaderBreaks) {
   LOCKSTEP_NEEDS("clang", no_fuzzers());
   const bool is_long = Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
   const auto seconds = Env().integer("LOCKSTEP_FUZZ_SECONDS", 1, 86'400);
-  const std::chrono::seconds duration{seconds.value_or(is_long ? 600 : 4)};
+  const std::chrono::seconds duration{seconds.value_or(is_long ? 600 : 10)};
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::vector<std::thread> workers;
