@@ -3,10 +3,9 @@
 // The peer of `lockstep bench data`: a Python process.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "base/process.h"
+#include "peer_process.h"
 
 namespace lockstep {
 
@@ -29,11 +28,7 @@ class DataPeer {
   double read_all(int64_t count);
 
  private:
-  std::string answer();
-
-  UniqueFd to_;
-  UniqueFd from_;
-  std::optional<Process> process_;
+  PeerProcess process_;
   bool is_present_ = false;
 };
 

@@ -3,11 +3,10 @@
 // The peer of `lockstep bench load`: a Python process beside each rank.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "base/process.h"
 #include "bench_load_result.h"
+#include "peer_process.h"
 
 namespace lockstep {
 
@@ -31,12 +30,7 @@ class LoadPeer {
   Load load(bool with_crc);
 
  private:
-  void say(const std::string& line);
-  std::string answer();
-
-  UniqueFd to_;
-  UniqueFd from_;
-  std::optional<Process> process_;
+  PeerProcess process_;
   bool is_present_ = false;
 };
 

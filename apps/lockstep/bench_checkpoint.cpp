@@ -1,12 +1,9 @@
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-
-#include <lockstep/base/error.h>
 
 #include "command_line.h"
 #include "commands.h"
@@ -20,8 +17,6 @@ namespace {
 constexpr int kMaxRanks = 64;
 constexpr int kMaxRepeats = 1000;
 constexpr int kMaxStepMs = 60'000;
-constexpr double kMinBytes = 1e6;
-constexpr double kMaxBytes = 64e9;
 
 constexpr const char* kDescription =
     "What a checkpoint costs the training that goes on: every rank computes (matrix products), "
@@ -64,31 +59,16 @@ void add_flags(CLI::App& app, Request& request, Texts& texts) {
   app.footer(kExamples);
 }
 
-double parse_size(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double bytes = number * (unit == "MB" ? 1e6 : unit == "GB" ? 1e9 : 0);
-  if (end == text.c_str() || !(bytes >= kMinBytes && bytes <= kMaxBytes)) {
-    throw UsageError("--state: \"{}\" is not a size from 1MB to 64GB; write 64MB or 1.5GB", text);
-  }
-  return bytes;
-}
-
 // Nothing if it was --help.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
   Texts texts;
   CLI::App app(kDescription, "lockstep bench checkpoint");
   add_flags(app, request, texts);
-  SplitArguments split = split_arguments(app, arguments);
-  if (!parse_flags(app, std::move(split.flags))) {
+  if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  if (!split.command.empty()) {
-    throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
-  }
-  request.state_bytes = parse_size(texts.state);
+  request.state_bytes = size_in_bytes("--state", texts.state);
   request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 1, kMaxRanks));
   request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
   request.step_ms = static_cast<int>(whole_number("--step-ms", texts.step_ms, 1, kMaxStepMs));

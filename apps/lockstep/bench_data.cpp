@@ -3,8 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/error.h>
-
 #include "command_line.h"
 #include "commands.h"
 #include "data_peer.h"
@@ -67,12 +65,8 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
   CLI::App app(kDescription, "lockstep bench data");
   add_flags(app, request);
-  SplitArguments split = split_arguments(app, arguments);
-  if (!parse_flags(app, std::move(split.flags))) {
+  if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
-  }
-  if (!split.command.empty()) {
-    throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
   check_one_of("--peer", request.peer, kPeers);
   if (request.folder.empty()) {

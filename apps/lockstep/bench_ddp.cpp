@@ -71,12 +71,8 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   Texts texts;
   CLI::App app(kDescription, "lockstep bench ddp");
   add_flags(app, request, texts);
-  SplitArguments split = split_arguments(app, arguments);
-  if (!parse_flags(app, std::move(split.flags))) {
+  if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
-  }
-  if (!split.command.empty()) {
-    throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
   check_one_of("--model", request.model, kModels);
   check_one_of("--peer", request.peer, kPeers);

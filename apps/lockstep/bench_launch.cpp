@@ -85,12 +85,8 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   app.add_flag("--json", request.json,
                "Print one JSON object, raw times included, and nothing else");
   app.footer(kExamples);
-  SplitArguments split = split_arguments(app, arguments);
-  if (!parse_flags(app, std::move(split.flags))) {
+  if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
-  }
-  if (!split.command.empty()) {
-    throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
   check_one_of("--peer", texts.peer, kPeers);
   request.bench.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 2, kMaxRanks));

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <unistd.h>
@@ -20,8 +19,6 @@ namespace {
 
 constexpr int kMaxRanks = 64;
 constexpr int kMaxRepeats = 1000;
-constexpr double kMinBytes = 1e6;
-constexpr double kMaxBytes = 64e9;
 
 const Names kFormats = {"torch", "safetensors"};
 const Names kPeers = {"torch", "none"};
@@ -83,34 +80,18 @@ void add_flags(CLI::App& app, Request& request, Texts& texts) {
   app.footer(kExamples);
 }
 
-double parse_size(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double factor = unit == "MB" ? 1e6 : unit == "GB" ? 1e9 : 0;
-  const double bytes = number * factor;
-  if (end == text.c_str() || !(bytes >= kMinBytes && bytes <= kMaxBytes)) {
-    throw UsageError("--size: \"{}\" is not a size from 1MB to 64GB; write 64MB or 1.5GB", text);
-  }
-  return bytes;
-}
-
 // Nothing if it was --help.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
   Texts texts;
   CLI::App app(kDescription, "lockstep bench load");
   add_flags(app, request, texts);
-  SplitArguments split = split_arguments(app, arguments);
-  if (!parse_flags(app, std::move(split.flags))) {
+  if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
-  }
-  if (!split.command.empty()) {
-    throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
   check_one_of("--format", request.format, kFormats);
   check_one_of("--peer", request.peer, kPeers);
-  request.size_bytes = parse_size(texts.size);
+  request.size_bytes = size_in_bytes("--size", texts.size);
   request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 1, kMaxRanks));
   request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
   if (request.peer == "torch" && request.format != "torch") {

@@ -21,7 +21,6 @@
 namespace lockstep {
 
 class ConfiguredModule;
-class Tokenizer;
 
 // What is made of a recipe.
 struct Ingredients {

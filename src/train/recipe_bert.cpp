@@ -1,6 +1,5 @@
 // The recipe "bert-classify": a published BERT learns to label texts. Shapes: B batch, T time.
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/text_data.h>
@@ -8,6 +7,7 @@
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 
+#include "train/classifier_task.h"
 #include "train/recipe.h"
 
 namespace lockstep {
@@ -16,24 +16,6 @@ namespace {
 BertInput masked(const at::Tensor& ids_BT, int64_t pad_token) {
   return {.ids_BT = ids_BT, .attention_mask_BT = ids_BT.ne(pad_token), .token_types_BT = {}};
 }
-
-class ClassifyTask : public TrainingTask {
- public:
-  ClassifyTask(BertForSequenceClassification model, double label_smoothing)
-      : model_(std::move(model)), label_smoothing_(label_smoothing) {}
-
-  std::shared_ptr<torch::nn::Module> module() const override { return model_.ptr(); }
-
-  TaskOutput forward(const Batch& batch) override {
-    const auto& options = std::get<BertOptions>(model_->config().options);
-    return classify(model_(masked(batch.input, options.pad_token)), batch.target,
-                    model_->is_training() ? label_smoothing_ : 0);
-  }
-
- private:
-  BertForSequenceClassification model_;
-  double label_smoothing_;
-};
 
 // The classifier's body by itself, with the weights that it has now.
 at::Tensor embed(const BertForSequenceClassification& model, const at::Tensor& ids_BT) {
@@ -95,7 +77,13 @@ class BertClassify : public Recipe {
                                                    .seed = static_cast<uint64_t>(seed_),
                                                    .cache_dir = cache_dir_})
                            .as<BertForSequenceClassification>();
-    made.task = std::make_unique<ClassifyTask>(model, label_smoothing_);
+    const int64_t pad_token = std::get<BertOptions>(model->config().options).pad_token;
+    made.task = std::make_unique<ClassifierTask>(
+        model.ptr(),
+        [net = model.ptr(), pad_token](const at::Tensor& ids_BT) {
+          return net->forward(masked(ids_BT, pad_token));
+        },
+        label_smoothing_);
     made.exports = model.ptr();
     made.samples = "texts";
     made.max_positions = text.max_length;

@@ -8,27 +8,11 @@
 #include "data/cat_pictures.h"
 #include "data/picture_jitter.h"
 #include "models/small_convnet.h"
+#include "train/classifier_task.h"
 #include "train/recipe.h"
 
 namespace lockstep {
 namespace {
-
-class CatsTask : public TrainingTask {
- public:
-  CatsTask(const SmallConvnetOptions& options, double label_smoothing)
-      : model_(options), label_smoothing_(label_smoothing) {}
-
-  std::shared_ptr<torch::nn::Module> module() const override { return model_.ptr(); }
-
-  TaskOutput forward(const Batch& batch) override {
-    return classify(model_(batch.input), batch.target,
-                    model_->is_training() ? label_smoothing_ : 0);
-  }
-
- private:
-  SmallConvnet model_;
-  double label_smoothing_;
-};
 
 // Each picture a little changed, anew in every epoch.
 class JitteredPictures : public Dataset {
@@ -98,12 +82,13 @@ class Cats : public Recipe {
       pictures.target = pictures.target.index_select(0, order);
     }
     Ingredients made;
-    made.task = std::make_unique<CatsTask>(
-        SmallConvnetOptions{.picture_size = kPictureSize,
-                            .in_channels = kPictureChannels,
-                            .channels = settings_.channels,
-                            .num_classes = kPictureClasses,
-                            .seed = static_cast<uint64_t>(settings_.model_seed)},
+    SmallConvnet model(SmallConvnetOptions{.picture_size = kPictureSize,
+                                           .in_channels = kPictureChannels,
+                                           .channels = settings_.channels,
+                                           .num_classes = kPictureClasses,
+                                           .seed = static_cast<uint64_t>(settings_.model_seed)});
+    made.task = std::make_unique<ClassifierTask>(
+        model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         settings_.label_smoothing);
     made.data.train = std::make_shared<JitteredPictures>(std::move(pictures));
     made.data.held_out =

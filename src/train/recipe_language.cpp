@@ -148,6 +148,19 @@ void check_length(int64_t sequence_length, int64_t max_positions) {
   }
 }
 
+// What the options of both models have in common.
+template <typename Options>
+void read_sizes(Config& config, Options& model) {
+  config.read("model.vocab_size", model.vocab_size, {.min = 1, .max = 1 << 24});
+  config.read("model.hidden_size", model.hidden_size, {.min = 1, .max = 1 << 20});
+  config.read("model.num_layers", model.num_layers, {.min = 1, .max = 1000});
+  config.read("model.num_heads", model.num_heads, {.min = 1, .max = 1000});
+  config.read("model.ffn_size", model.ffn_size, {.min = 1, .max = 1 << 20});
+  auto seed = static_cast<int64_t>(model.seed);
+  config.read("model.seed", seed, {.min = 0});
+  model.seed = static_cast<uint64_t>(seed);
+}
+
 class MyTransformerRecipe : public Recipe {
  public:
   explicit MyTransformerRecipe(Config& config) {
@@ -162,16 +175,9 @@ class MyTransformerRecipe : public Recipe {
               .ffn_size = 512,
               .max_positions = 128,
               .dropout = 0.1};
-    config.read("model.vocab_size", model_.vocab_size, {.min = 1, .max = 1 << 24});
-    config.read("model.hidden_size", model_.hidden_size, {.min = 1, .max = 1 << 20});
-    config.read("model.num_layers", model_.num_layers, {.min = 1, .max = 1000});
-    config.read("model.num_heads", model_.num_heads, {.min = 1, .max = 1000});
-    config.read("model.ffn_size", model_.ffn_size, {.min = 1, .max = 1 << 20});
+    read_sizes(config, model_);
     config.read("model.max_positions", model_.max_positions, {.min = 0, .max = 1 << 20});
     config.read("model.dropout", model_.dropout, {.min = 0, .max = 0.99});
-    auto seed = static_cast<int64_t>(model_.seed);
-    config.read("model.seed", seed, {.min = 0});
-    model_.seed = static_cast<uint64_t>(seed);
     config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
     text_.read(config);
     check_length(text_.sequence_length, model_.max_positions);
@@ -216,18 +222,11 @@ class Gpt2Recipe : public Recipe {
       }
       model_ = *options;
     }
-    config.read("model.vocab_size", model_.vocab_size, {.min = 1, .max = 1 << 24});
-    config.read("model.hidden_size", model_.hidden_size, {.min = 1, .max = 1 << 20});
-    config.read("model.num_layers", model_.num_layers, {.min = 1, .max = 1000});
-    config.read("model.num_heads", model_.num_heads, {.min = 1, .max = 1000});
-    config.read("model.ffn_size", model_.ffn_size, {.min = 1, .max = 1 << 20});
+    read_sizes(config, model_);
     config.read("model.max_positions", model_.max_positions, {.min = 1, .max = 1 << 20});
     double dropout = model_.residual_dropout;
     config.read("model.dropout", dropout, {.min = 0, .max = 0.99});
     model_.residual_dropout = model_.embedding_dropout = model_.attention_dropout = dropout;
-    auto seed = static_cast<int64_t>(model_.seed);
-    config.read("model.seed", seed, {.min = 0});
-    model_.seed = static_cast<uint64_t>(seed);
     config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
     text_.read(config);
     if (pretrained_.empty()) {

@@ -1,35 +1,17 @@
 // The recipe "resnet50": a residual network on a folder of pictures, on tar shards, or on the drawn
 // cats.
-#include <torch/nn/module.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/data/image_data.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/resnet.h>
 
 #include "data/cat_pictures.h"
+#include "train/classifier_task.h"
 #include "train/list_text.h"
 #include "train/recipe.h"
 
 namespace lockstep {
 namespace {
-
-class PictureTask : public TrainingTask {
- public:
-  PictureTask(ResNet model, double label_smoothing)
-      : model_(std::move(model)), label_smoothing_(label_smoothing) {}
-
-  std::shared_ptr<torch::nn::Module> module() const override { return model_.ptr(); }
-
-  TaskOutput forward(const Batch& batch) override {
-    return classify(model_(batch.input), batch.target,
-                    model_->is_training() ? label_smoothing_ : 0);
-  }
-
- private:
-  ResNet model_;
-  double label_smoothing_;
-};
 
 class Resnet50 : public Recipe {
  public:
@@ -76,7 +58,9 @@ class Resnet50 : public Recipe {
       num_classes = classes > 0 ? classes : shards_.empty() ? kPictureClasses : 1000;
     }
     const ResNet model = make_model(num_classes, group);
-    made.task = std::make_unique<PictureTask>(model, label_smoothing_);
+    made.task = std::make_unique<ClassifierTask>(
+        model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
+        label_smoothing_);
     made.exports = model.ptr();
     return made;
   }

@@ -1,0 +1,36 @@
+#pragma once
+
+// The task of every recipe that tells classes apart.
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include <lockstep/train/trainer.h>
+
+namespace lockstep {
+
+class ClassifierTask : public TrainingTask {
+ public:
+  using Logits = std::function<at::Tensor(const at::Tensor& input)>;  // -> [batch, classes]
+
+  // Labels are smoothed in training alone.
+  ClassifierTask(std::shared_ptr<torch::nn::Module> module, Logits logits, double label_smoothing)
+      : module_(std::move(module)), logits_(std::move(logits)), label_smoothing_(label_smoothing) {}
+
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
+
+  TaskOutput forward(const Batch& batch) override {
+    return classify(logits_(batch.input), batch.target,
+                    module_->is_training() ? label_smoothing_ : 0);
+  }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  Logits logits_;
+  double label_smoothing_;
+};
+
+}  // namespace lockstep
