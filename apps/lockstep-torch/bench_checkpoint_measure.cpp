@@ -26,7 +26,8 @@ namespace {
 constexpr int64_t kTensorElements = 2 << 20;  // 8 MB, as a layer of a small transformer
 constexpr int64_t kElementsPerPage = 1024;
 constexpr int64_t kMatrix = 256;
-constexpr int kCalmSteps = 5;
+constexpr int kCalmSteps = 3;
+constexpr int kSavesPerRepeat = 4;
 constexpr size_t kDiskWrite = 8u << 20;
 
 // The folder, made and removed by rank 0.
@@ -77,7 +78,7 @@ class CheckpointMeasurement {
   CheckpointBenchResult run() {
     for (int repeat = -1; repeat < plan_.repeats; ++repeat) {  // the first warms up
       is_counted_ = repeat >= 0;
-      measure_training_save();
+      measure_training_saves();
       check();
       measure_save();
       measure_sync_save();
@@ -95,16 +96,17 @@ class CheckpointMeasurement {
 
   // How many products last step_ms with all ranks at work: rank 0's count, for all.
   void calibrate() {
-    group_.barrier();
-    const Stopwatch watch;
-    int64_t count = 0;
-    while (watch.seconds() * 1000 < plan_.step_ms) {
-      at::mm(left_, right_);
-      ++count;
+    constexpr int kRounds = 3;
+    for (int round = 0; round < kRounds; ++round) {
+      group_.barrier();
+      const Stopwatch watch;
+      step();
+      const double pace = plan_.step_ms / (watch.seconds() * 1000);
+      const at::Tensor number =
+          at::full({1}, static_cast<int64_t>(static_cast<double>(num_products_) * pace), at::kLong);
+      group_.broadcast(number);
+      num_products_ = std::max<int64_t>(1, *number.const_data_ptr<int64_t>());
     }
-    const at::Tensor number = at::full({1}, count, at::kLong);
-    group_.broadcast(number);
-    num_products_ = std::max<int64_t>(1, *number.const_data_ptr<int64_t>());
   }
 
   // Returns whether any rank still saves.
@@ -122,33 +124,52 @@ class CheckpointMeasurement {
     return *busy.const_data_ptr<int>() != 0;
   }
 
-  void measure_training_save() {
-    std::vector<double> calm;
+  std::vector<double> take_calm_steps() {
+    std::vector<double> steps_s;
     for (int i = 0; i < kCalmSteps; ++i) {
       const Stopwatch watch;
       step();
-      calm.push_back(watch.seconds());
+      steps_s.push_back(watch.seconds());
     }
-    const double calm_s = median(calm);
+    return steps_s;
+  }
+
+  // The steps' times, from the one that begins the save to the one after which no rank saves.
+  std::vector<double> take_saving_steps() {
     saved_updates_ = num_updates_;
-    double stall_s = 0;
+    std::vector<double> steps_s;
     bool is_busy = true;
-    bool has_begun = false;
     while (is_busy) {
       const Stopwatch watch;
-      if (!has_begun) {
+      if (steps_s.empty()) {
         writer_.begin({.step = ++num_saves_}, state_);
-        has_begun = true;
       }
       is_busy = step();
-      stall_s += watch.seconds() - calm_s;
+      steps_s.push_back(watch.seconds());
     }
-    writer_.wait();
-    const SaveResult result = take_result();
-    result_.bytes_written = result.bytes;
-    add(result_.calm_step_s, calm_s);
-    add(result_.stall_s, stall_s);
-    add(result_.training_save_s, result.seconds);
+    return steps_s;
+  }
+
+  // A shared machine's pace drifts: each save is held against the calm steps on both its sides.
+  void measure_training_saves() {
+    std::vector<double> before_s = take_calm_steps();
+    for (int i = 0; i < kSavesPerRepeat; ++i) {
+      const std::vector<double> saving_s = take_saving_steps();
+      writer_.wait();
+      const SaveResult result = take_result();
+      std::vector<double> after_s = take_calm_steps();
+      before_s.insert(before_s.end(), after_s.begin(), after_s.end());
+      const double calm_s = median(before_s);
+      double stall_s = 0;
+      for (const double step_s : saving_s) {
+        stall_s += step_s - calm_s;
+      }
+      result_.bytes_written = result.bytes;
+      add(result_.calm_step_s, calm_s);
+      add(result_.stall_s, stall_s);
+      add(result_.training_save_s, result.seconds);
+      before_s = std::move(after_s);
+    }
   }
 
   SaveResult take_result() {
@@ -236,7 +257,7 @@ class CheckpointMeasurement {
   const at::Tensor left_;
   const at::Tensor right_;
   std::vector<NamedTensor> state_;
-  int64_t num_products_ = 1;
+  int64_t num_products_ = 100;  // until calibrate()
   int64_t num_updates_ = 0;
   int64_t saved_updates_ = 0;
   int64_t num_saves_ = 0;

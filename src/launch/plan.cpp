@@ -24,6 +24,7 @@ namespace {
 // Set only if the user has not: they tune, they do not describe a place.
 void set_defaults(const RankPlace& place, std::map<std::string, std::string>& env) {
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  env.try_emplace("THP_MEM_ALLOC_ENABLE", "1");  // libtorch's: huge pages for large tensors
   const int threads = std::max(1, place.num_cores / std::max(1, place.ranks_on_host));
   env.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
 }

@@ -1,13 +1,9 @@
 #include "shm/placement.h"
 
 #include <algorithm>
-#include <sched.h>
+#include <vector>
 
 namespace lockstep::shm {
-
-int current_core() {
-  return ::sched_getcpu();
-}
 
 std::optional<int> better_core(std::span<const int> cores_of_ranks, int rank,
                                std::span<const int> usable) {
@@ -35,34 +31,6 @@ std::optional<int> better_core(std::span<const int> cores_of_ranks, int rank,
     }
   }
   return std::nullopt;
-}
-
-std::vector<int> usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) {
-        cores.push_back(core);
-      }
-    }
-  }
-  return cores;
-}
-
-void move_to_core(int core) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(core, &allowed)) {
-    return;
-  }
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(core, &only);
-  if (::sched_setaffinity(0, sizeof only, &only) == 0) {
-    ::sched_setaffinity(0, sizeof allowed, &allowed);
-  }
 }
 
 }  // namespace lockstep::shm

@@ -8,24 +8,13 @@
 
 #include <optional>
 #include <span>
-#include <vector>
 
 namespace lockstep::shm {
-
-// The core that the calling thread runs on; -1 if the system does not say.
-int current_core();
 
 // The core on which `rank` would run with less company, if `cores_of_ranks` is where the ranks run
 // now and it is this rank's turn to move: every rank that asks with the same arguments gets an
 // answer that fits those of the others. `usable` are the cores to share.
 std::optional<int> better_core(std::span<const int> cores_of_ranks, int rank,
                                std::span<const int> usable);
-
-// The cores that the calling thread may use, in order; none if they are more than can be asked for.
-std::vector<int> usable_cores();
-
-// The calling thread continues there, for as long as the kernel leaves it. What cores it may use is
-// not changed.
-void move_to_core(int core);
 
 }  // namespace lockstep::shm

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm/placement.h"
+#include "base/cores.h"
 
 namespace lockstep::shm {
 namespace {

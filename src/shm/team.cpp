@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/cores.h"
 #include "shm/placement.h"
 #include "shm/team_detail.h"
 

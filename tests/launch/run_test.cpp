@@ -135,6 +135,7 @@ TEST(Run, EveryRankHasItsPlaceInTheEnvironment) {
         {"TORCHELASTIC_MAX_RESTARTS", "0"},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"THP_MEM_ALLOC_ENABLE", "1"},
         {"LOCKSTEP_RANK", std::to_string(rank)},
         {"LOCKSTEP_WORLD_SIZE", "4"},
         {"LOCKSTEP_LOCAL_RANK", std::to_string(rank % 2)},

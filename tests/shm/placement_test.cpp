@@ -1,7 +1,6 @@
 #include "shm/placement.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -57,19 +56,6 @@ TEST(Placement, EveryBeginningEndsEven) {
       }
     }
   }
-}
-
-TEST(Placement, AMoveChangesTheCoreAndNotWhatIsAllowed) {
-  std::thread([] {
-    const Cores before = usable_cores();
-    ASSERT_FALSE(before.empty());
-    for (const int core : before) {
-      move_to_core(core);
-      EXPECT_EQ(usable_cores(), before);
-    }
-    move_to_core(before.back() + 1);  // not allowed: stays
-    EXPECT_EQ(usable_cores(), before);
-  }).join();
 }
 
 }  // namespace

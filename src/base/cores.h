@@ -1,0 +1,21 @@
+#pragma once
+
+// On which cores the calling thread runs, and may run.
+
+#include <vector>
+
+namespace lockstep {
+
+// The core that it runs on; -1 if the system does not say.
+int current_core();
+
+// The cores that it may use, in order; none if they are more than can be asked for.
+std::vector<int> usable_cores();
+
+// It runs nowhere else from now on. Returns false if it may not run there: nothing has changed.
+bool stay_on_core(int core);
+
+// It continues there, for as long as the kernel leaves it. What cores it may use is not changed.
+void move_to_core(int core);
+
+}  // namespace lockstep
