@@ -231,7 +231,7 @@ class LoadMeasurement {
   void measure_sequential() {
     if (group_.rank() == 0) {
       drop_from_cache(file_.path());
-      add(result_.sequential_buffered_s, read_sequentially(file_.path(), false));
+      add(result_.sequential_cold_s, read_sequentially(file_.path(), false));
       drop_from_cache(file_.path());
       try {
         add(result_.sequential_direct_s, read_sequentially(file_.path(), true));

@@ -33,13 +33,6 @@ Json raw_json(const Seconds& seconds) {
   return list;
 }
 
-double sequential_s(const LoadBenchResult& result) {
-  const double buffered = median(result.sequential_buffered_s);
-  return result.sequential_direct_s.empty()
-             ? buffered
-             : std::min(buffered, median(result.sequential_direct_s));
-}
-
 const LoadModeFigures& chosen(const LoadBenchResult& result) {
   return *std::find_if(
       result.modes.begin(), result.modes.end(),
@@ -103,7 +96,7 @@ std::string load_bench_json(const LoadBenchPlan& plan, const LoadBenchResult& re
       {"bytes_read", best.bytes_read},
       {"storage_bytes_read", best.storage_bytes_read},
       {"cold_s", seconds_json(best.cold_s)},
-      {"sequential_cold_s", rounded(sequential_s(result))},
+      {"sequential_cold_s", rounded(median(result.sequential_cold_s))},
       {"warm_s", seconds_json(best.warm_s)},
       {"warm_cpu_s", seconds_json(best.warm_cpu_s)},
       {"peer", has_peer ? Json("torch") : Json(nullptr)},
@@ -114,10 +107,9 @@ std::string load_bench_json(const LoadBenchPlan& plan, const LoadBenchResult& re
       {"cached_fraction", rounded(result.cached_fraction)},
       {"is_cold", result.cached_fraction <= kMaxCached},
       {"modes", std::move(modes)},
-      {"sequential_buffered_s", seconds_json(result.sequential_buffered_s)},
       {"sequential_direct_s", seconds_json(result.sequential_direct_s)},
       {"raw_s",
-       {{"sequential_buffered", raw_json(result.sequential_buffered_s)},
+       {{"sequential_cold", raw_json(result.sequential_cold_s)},
         {"sequential_direct", raw_json(result.sequential_direct_s)},
         {"peer_warm", raw_json(result.peer_warm_s)}}}};
   return json.dump() + "\n";
@@ -145,8 +137,8 @@ std::string load_bench_table(const LoadBenchPlan& plan, const LoadBenchResult& r
                         static_cast<double>(figures.extra_peak_bytes_per_rank) / kMebi,
                         bar(plan, median(figures.warm_s), longest));
   }
-  text += fmt::format("{:>12} {:>8.3f} {:>8} {:>8} {:>12.0f}\n", "sequential", sequential_s(result),
-                      "-", "-", file_mb);
+  text += fmt::format("{:>12} {:>8.3f} {:>8} {:>8} {:>12.0f}\n", "sequential",
+                      median(result.sequential_cold_s), "-", "-", file_mb);
   if (!result.peer_warm_s.empty()) {
     text += fmt::format("{:>12} {:>8} {:>8.3f} {:>8.3f}{:>26}{}\n", "torch.load", "-",
                         median(result.peer_warm_s), median(result.peer_warm_cpu_s), "",

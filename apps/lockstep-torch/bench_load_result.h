@@ -21,8 +21,8 @@ struct LoadBenchPlan {
   std::string folder;       // for the file
   int repeats = 5;
   bool fresh_memory = false;  // parameters that were never written to: the load maps their pages
-  bool json = false;  // print one JSON object and nothing else
-  bool bars = false;  // the table is for a terminal
+  bool json = false;          // print one JSON object and nothing else
+  bool bars = false;          // the table is for a terminal
 };
 
 // Throws UsageError if `text` is not what `lockstep bench load` writes.
@@ -48,8 +48,9 @@ struct LoadBenchResult {
   LoadMode chosen = LoadMode::Each;  // by auto
   std::string reason;
   std::vector<LoadModeFigures> modes;
-  Seconds sequential_buffered_s;
-  Seconds sequential_direct_s;  // empty where the file system knows no direct reads
+  Seconds sequential_cold_s;    // read(2) from the begin to the end, as cat does
+  Seconds sequential_direct_s;  // the same past the page cache; empty where the file system knows
+                                // no direct reads
   Seconds peer_warm_s;          // empty without a peer
   Seconds peer_warm_cpu_s;
   double cached_fraction = 0;  // of the file, at most, when a cold load began

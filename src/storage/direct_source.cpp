@@ -1,7 +1,6 @@
 #include "storage/direct_source.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,20 +13,45 @@
 
 #include <fmt/format.h>
 
+#include "base/round.h"
+
 namespace lockstep {
 
 namespace {
 
 constexpr uint64_t kPage = 4096;            // what O_DIRECT wants offsets and addresses to be of
 constexpr size_t kWorthwhile = 256u << 10;  // below it the usual way is as good
-constexpr size_t kStep = 8u << 20;
 constexpr size_t kBounceBytes = 2u << 20;
+constexpr uint64_t kMaxSamples = 256;
 
 // Over a network the page cache saves the other ranks of a node a transfer.
 bool is_local_disk(int fd) {
   struct statfs info {};
   constexpr decltype(info.f_type) kXfs = 0x58465342;
   return ::fstatfs(fd, &info) == 0 && (info.f_type == EXT4_SUPER_MAGIC || info.f_type == kXfs);
+}
+
+// Whether half of it is, by samples. The file is mapped to ask and never touched there: a mapped
+// file that another process cuts kills the reader.
+bool is_mostly_cached(const FileSource& file) {
+  const uint64_t size = file.size();
+  if (size == 0) {
+    return true;
+  }
+  void* const place = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (place == MAP_FAILED) {
+    return true;
+  }
+  const uint64_t num_pages = (size - 1) / kPage + 1;
+  const uint64_t num_samples = std::min(num_pages, kMaxSamples);
+  uint64_t num_cached = 0;
+  for (uint64_t i = 0; i < num_samples; ++i) {
+    unsigned char state = 0;
+    std::byte* const page = static_cast<std::byte*>(place) + num_pages * i / num_samples * kPage;
+    num_cached += ::mincore(page, kPage, &state) == 0 ? state & 1 : 1;
+  }
+  ::munmap(place, size);
+  return num_cached * 2 >= num_samples;
 }
 
 struct Free {
@@ -43,45 +67,23 @@ std::byte* bounce_buffer() {
 }  // namespace
 
 DirectSource::DirectSource(std::string path) : file_(std::move(path)) {
-  if (is_local_disk(file_.fd())) {
-    // By its descriptor: the path may be another file by now.
-    direct_.reset(::open(fmt::format("/proc/self/fd/{}", file_.fd()).c_str(),
-                         O_RDONLY | O_DIRECT | O_CLOEXEC));
+  if (!is_local_disk(file_.fd()) || is_mostly_cached(file_)) {
+    return;
   }
+  // By its descriptor: the path may be another file by now.
+  direct_.reset(
+      ::open(fmt::format("/proc/self/fd/{}", file_.fd()).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
   is_direct_ = static_cast<bool>(direct_);
+  if (is_direct_) {
+    // No reading ahead of a small read: what comes next is read past the cache, and would be twice.
+    ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_RANDOM);
+  }
 }
 
 void DirectSource::read_inside(uint64_t offset, std::span<std::byte> bytes) const {
-  while (!bytes.empty()) {
-    const auto step = bytes.first(std::min(bytes.size(), kStep));
-    size_t done = 0;
-    if (is_direct_ && step.size() >= kWorthwhile && !is_cached(offset, step.size())) {
-      done = read_uncached(offset, step);
-    }
-    // What is left of it: nothing, or the kernel refused, or the file ends earlier than it did.
-    file_.read_at(offset + done, step.subspan(done));
-    offset += step.size();
-    bytes = bytes.subspan(step.size());
-  }
-}
-
-// Whether half of it is. The file is mapped to ask and never touched there: a mapped file that
-// another process cuts kills the reader. (RWF_NOWAIT would start to read ahead: half as fast.)
-bool DirectSource::is_cached(uint64_t offset, size_t size) const {
-  const uint64_t begin = offset / kPage * kPage;
-  const size_t length = size + (offset - begin);
-  void* place =
-      ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file_.fd(), static_cast<off_t>(begin));
-  if (place == MAP_FAILED) {
-    return true;
-  }
-  std::array<unsigned char, kStep / kPage + 2> pages{};
-  const bool is_known = ::mincore(place, length, pages.data()) == 0;
-  ::munmap(place, length);
-  const auto count = static_cast<ptrdiff_t>((length - 1) / kPage + 1);
-  const auto num_cached = std::count_if(pages.begin(), pages.begin() + count,
-                                        [](unsigned char page) { return (page & 1) != 0; });
-  return !is_known || num_cached * 2 >= count;
+  const size_t done = is_direct_ && bytes.size() >= kWorthwhile ? read_uncached(offset, bytes) : 0;
+  // What is left of it: nothing, or the kernel refused, or the file ends earlier than it did.
+  file_.read_at(offset + done, bytes.subspan(done));
 }
 
 size_t DirectSource::read_uncached(uint64_t offset, std::span<std::byte> bytes) const {
@@ -104,7 +106,8 @@ size_t DirectSource::read_direct(uint64_t offset, std::span<std::byte> bytes) co
     return read_aligned(offset, bytes.first(bytes.size() / kPage * kPage));
   }
   const size_t before = offset % kPage;
-  const size_t n = read_aligned(offset - before, {bounce_buffer(), kBounceBytes});
+  const size_t wanted = std::min(rounded_up(before + bytes.size(), kPage), kBounceBytes);
+  const size_t n = read_aligned(offset - before, {bounce_buffer(), wanted});
   if (n <= before) {
     return 0;
   }

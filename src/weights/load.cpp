@@ -29,7 +29,7 @@ constexpr uint64_t kMinChunkBytes = 32 << 10;
 // Small enough to be in the cache still when its checksum is computed, large enough for a direct
 // read; a request to remote storage is for a whole chunk.
 constexpr uint64_t kPieceBytes = 1 << 20;
-constexpr int kReadsUnderWay = 4;  // on a node
+constexpr int kReadsUnderWay = 8;  // on a node
 constexpr uint64_t kMaxChunkBytes = 4 << 20;
 
 using Sources = std::vector<std::unique_ptr<ByteSource>>;

@@ -74,6 +74,7 @@ TEST(DirectSource, ReadsAnyPartColdAndWarm) {
   const test::TempFolder folder;
   const std::string text = numbered_text((9u << 20) + 4095 + 13);
   const std::string path = folder.file("a", text);
+  forget(path);
   const DirectSource source(path);
   const std::pair<uint64_t, size_t> parts[] = {
       {0, text.size()},         {1, text.size() - 1},      {4096, 1u << 20},
@@ -94,16 +95,53 @@ TEST(DirectSource, ReadsIntoPagesWithoutACopyAndSoEqual) {
   const test::TempFolder folder;
   const std::string text = numbered_text(4u << 20);
   const std::string path = folder.file("a", text);
-  const DirectSource source(path);
   forget(path);
+  const DirectSource source(path);
   const Mapping memory(-1, text.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   read_parallel(source, 0, {memory.data(), memory.size()}, {2, 1u << 20});
   EXPECT_EQ(std::memcmp(memory.data(), text.data(), text.size()), 0);
 }
 
+uint64_t bytes_from_storage() {
+  const std::string text = read_file("/proc/self/io");
+  return std::stoull(text.substr(text.find("\nread_bytes:") + 12));
+}
+
+// Also when its begin is in the page cache, from where reading ahead would go on.
+TEST(DirectSource, ReadsNothingTwice) {
+  const test::TempFolder folder;
+  const std::string text = numbered_text(64u << 20);
+  const std::string path = folder.file("a", text);
+  forget(path);
+  std::string begin(4096, '?');
+  FileSource(path).read_at(0, std::as_writable_bytes(std::span(begin)));
+  const DirectSource source(path);
+  const uint64_t before = bytes_from_storage();
+  for (uint64_t at = 0; at < text.size(); at += 4u << 20) {
+    EXPECT_TRUE(read(source, at, 100'000, {}) == text.substr(at, 100'000));
+    EXPECT_TRUE(read(source, at + 100'000, (4u << 20) - 100'000, {4, 1u << 20}) ==
+                text.substr(at + 100'000, (4u << 20) - 100'000));
+  }
+  if (source.is_direct()) {
+    EXPECT_LE(bytes_from_storage() - before, text.size() / 100 * 110);
+  }
+}
+
+TEST(DirectSource, LeavesACachedFileInTheCache) {
+  const test::TempFolder folder;
+  const std::string text = numbered_text(4u << 20);
+  const std::string path = folder.file("a", text);
+  EXPECT_FALSE(DirectSource(path).is_direct());
+  EXPECT_FALSE(DirectSource(folder.file("empty", "")).is_direct());
+  const uint64_t before = bytes_from_storage();
+  EXPECT_TRUE(read(DirectSource(path), 0, text.size(), {}) == text);
+  EXPECT_EQ(bytes_from_storage(), before);
+}
+
 TEST(DirectSource, SaysThatAFileShrankWhileItWasRead) {
   const test::TempFolder folder;
   const std::string path = folder.file("a", numbered_text(3u << 20));
+  forget(path);
   const DirectSource source(path);
   std::filesystem::resize_file(path, (1u << 20) + 5);
   forget(path);
