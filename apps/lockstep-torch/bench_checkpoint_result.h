@@ -24,10 +24,11 @@ struct CheckpointBenchResult {
   int num_ranks = 1;
   int64_t state_bytes = 0;
   uint64_t bytes_written = 0;  // by all ranks, in one save
-  // One per repeat:
+  // Four per repeat:
   std::vector<double> calm_step_s;
   std::vector<double> stall_s;          // of a save while training goes on
   std::vector<double> training_save_s;  // from its begin to its commit
+  // One per repeat:
   std::vector<double> save_s;           // of a save for which all wait
   std::vector<double> sync_save_s;      // of one by rank 0 alone
   std::vector<double> disk_buffered_s;  // the same bytes, one after another, with fsync
