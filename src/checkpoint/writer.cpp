@@ -30,8 +30,8 @@ void check(const CheckpointInfo& info) {
 }
 
 // For a thread that saves. Ranks that fill the cores of a host meet after every step, and wait for
-// the one that lost most of its time to the savers. Left alone these gather where the disk's
-// interrupts arrive; so each stays on a core, in turn.
+// the one that lost most time to the savers. Left alone these come to the cores unevenly, and the
+// kernel moves ranks out of their way: three of four then shared a core. So each has one, in turn.
 void take_core_in_turn(const Group& group) {
   const std::vector<int> ranks = group.local_ranks();
   const std::vector<int> cores = usable_cores();
