@@ -27,7 +27,6 @@ constexpr int64_t kTensorElements = 2 << 20;  // 8 MB, as a layer of a small tra
 constexpr int64_t kElementsPerPage = 1024;
 constexpr int64_t kMatrix = 256;
 constexpr int kCalmSteps = 3;
-constexpr int kSavesPerRepeat = 4;
 constexpr size_t kDiskWrite = 8u << 20;
 
 // The folder, made and removed by rank 0.

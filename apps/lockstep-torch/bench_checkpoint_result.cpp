@@ -86,10 +86,10 @@ std::string checkpoint_bench_table(const CheckpointBenchPlan& plan,
                                    const CheckpointBenchResult& result) {
   const double stall_s = median(result.stall_s);
   const double sync_s = median(result.sync_save_s);
-  std::string text =
-      fmt::format("{:.0f} MB of state, {} rank{}, steps of {:.3f} s; medians of {}, 4 saves each\n",
-                  static_cast<double>(result.state_bytes) / 1e6, result.num_ranks,
-                  result.num_ranks == 1 ? "" : "s", median(result.calm_step_s), plan.repeats);
+  std::string text = fmt::format(
+      "{:.0f} MB of state, {} rank{}, steps of {:.3f} s; medians of {}, {} saves each\n",
+      static_cast<double>(result.state_bytes) / 1e6, result.num_ranks,
+      result.num_ranks == 1 ? "" : "s", median(result.calm_step_s), plan.repeats, kSavesPerRepeat);
   const auto row = [&](const char* name, double seconds) {
     text +=
         fmt::format("{:>34} {:>8.3f} s {:>8.3f} GB/s\n", name, seconds, gb_per_s(result, seconds));

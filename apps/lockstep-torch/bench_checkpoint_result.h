@@ -20,11 +20,13 @@ struct CheckpointBenchPlan {
 // Throws UsageError if `text` is not what `lockstep bench checkpoint` writes.
 CheckpointBenchPlan read_checkpoint_bench_plan(const std::string& text);
 
+inline constexpr int kSavesPerRepeat = 4;  // while training goes on
+
 struct CheckpointBenchResult {
   int num_ranks = 1;
   int64_t state_bytes = 0;
   uint64_t bytes_written = 0;  // by all ranks, in one save
-  // Four per repeat:
+  // kSavesPerRepeat per repeat:
   std::vector<double> calm_step_s;
   std::vector<double> stall_s;          // of a save while training goes on
   std::vector<double> training_save_s;  // from its begin to its commit

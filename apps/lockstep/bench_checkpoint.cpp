@@ -29,7 +29,8 @@ constexpr const char* kExamples =
     "  lockstep bench checkpoint --state 2GB --ranks 2 --folder /mnt/scratch\n"
     "\n"
     "stall: the sum of (step - calm step) from the save's begin to its commit. Medians of\n"
-    "--repeats, all variants in turn. How it is measured: docs/concepts/bench.md.\n"
+    "--repeats, all variants in turn, with four saves in each.\n"
+    "How it is measured: docs/concepts/bench.md.\n"
     "Exit code: 0; 1 for a wrong checkpoint or a lost rank; 2 for a mistake on this line.\n";
 
 struct Request {

@@ -5,12 +5,12 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/cores.h"
 #include "commands.h"
 #include "launch/dry_run.h"
 #include "launch/emit.h"
 #include "launch/host_address.h"
 #include "launch/launch.h"
-#include "launch/plan.h"
 #include "launch/slurm_job.h"
 #include "launch/starter.h"
 #include "run_flags.h"
@@ -109,7 +109,7 @@ bool ask_slurm(const ReadFlags& read, LaunchOptions& options) {
   if (const auto place = slurm_step()) {
     join_slurm_step(*place, options);
     if (read.flags.nproc_per_node.empty()) {
-      options.procs_per_node = slurm_procs_per_node(*place, num_available_cores());
+      options.procs_per_node = slurm_procs_per_node(*place, num_usable_cores());
     }
   } else if (const auto num_nodes = slurm_nodes_without_step()) {
     Arguments arguments = without(read, {"--dry-run"});

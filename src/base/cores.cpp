@@ -1,40 +1,82 @@
 #include "base/cores.h"
 
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <sched.h>
 
 namespace lockstep {
+
+namespace {
+
+// A set of cores of any size: hosts may have more than a cpu_set_t has bits.
+class CoreSet {
+ public:
+  explicit CoreSet(size_t num_cores) : num_cores_(num_cores), set_(CPU_ALLOC(num_cores)) {
+    CPU_ZERO_S(bytes(), set_.get());
+  }
+
+  void add(size_t core) { CPU_SET_S(core, bytes(), set_.get()); }
+  bool has(size_t core) const { return CPU_ISSET_S(core, bytes(), set_.get()); }
+  size_t num_cores() const { return num_cores_; }
+
+  // From and to the calling thread.
+  bool read() { return ::sched_getaffinity(0, bytes(), set_.get()) == 0; }
+  bool write() const { return ::sched_setaffinity(0, bytes(), set_.get()) == 0; }
+
+ private:
+  struct Free {
+    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+  };
+
+  size_t bytes() const { return CPU_ALLOC_SIZE(num_cores_); }
+
+  size_t num_cores_;
+  std::unique_ptr<cpu_set_t, Free> set_;
+};
+
+// The kernel refuses a set that is smaller than its own.
+std::optional<CoreSet> allowed_set() {
+  for (size_t num_cores = CPU_SETSIZE; num_cores <= 64 * CPU_SETSIZE; num_cores *= 2) {
+    if (CoreSet set(num_cores); set.read()) {
+      return set;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 int current_core() {
   return ::sched_getcpu();
 }
 
 std::vector<int> usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
   std::vector<int> cores;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) {
-        cores.push_back(core);
+  if (const auto allowed = allowed_set()) {
+    for (size_t core = 0; core < allowed->num_cores(); ++core) {
+      if (allowed->has(core)) {
+        cores.push_back(static_cast<int>(core));
       }
     }
   }
   return cores;
 }
 
+int num_usable_cores() {
+  return std::max(1, static_cast<int>(usable_cores().size()));
+}
+
 bool stay_on_core(int core) {
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(core, &only);
-  return ::sched_setaffinity(0, sizeof only, &only) == 0;
+  CoreSet only(static_cast<size_t>(core) + 1);
+  only.add(static_cast<size_t>(core));
+  return only.write();
 }
 
 void move_to_core(int core) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_ISSET(core, &allowed) &&
-      stay_on_core(core)) {
-    ::sched_setaffinity(0, sizeof allowed, &allowed);
+  const auto allowed = allowed_set();
+  if (allowed && allowed->has(static_cast<size_t>(core)) && stay_on_core(core)) {
+    allowed->write();
   }
 }
 

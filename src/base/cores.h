@@ -9,10 +9,12 @@ namespace lockstep {
 // The core that it runs on; -1 if the system does not say.
 int current_core();
 
-// The cores that it may use, in order; none if they are more than can be asked for.
+// The cores that it may use, in order; none if the system does not say.
 std::vector<int> usable_cores();
+int num_usable_cores();  // at least 1
 
-// It runs nowhere else from now on. Returns false if it may not run there: nothing has changed.
+// It runs nowhere but on `core` (>= 0) from now on. Returns false if it may not run there: nothing
+// has changed.
 bool stay_on_core(int core);
 
 // It continues there, for as long as the kernel leaves it. What cores it may use is not changed.

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <map>
 #include <netinet/in.h>
-#include <sched.h>
 #include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/cores.h"
 #include "base/process.h"
 #include "launch/error_file.h"
 
@@ -93,21 +93,6 @@ std::vector<std::string> worker_environment(const RankPlace& place, const JobIde
   return entries;
 }
 
-int num_available_cores() {
-  // Hosts may have more processors than a cpu_set_t; the kernel answers EINVAL until it fits.
-  for (size_t num_cpus = CPU_SETSIZE; num_cpus <= 64 * CPU_SETSIZE; num_cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(num_cpus);
-    const size_t bytes = CPU_ALLOC_SIZE(num_cpus);
-    const bool fits = ::sched_getaffinity(0, bytes, set) == 0;
-    const int count = fits ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (fits) {
-      return std::max(1, count);
-    }
-  }
-  return 1;
-}
-
 namespace {
 
 WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, RankPlace place,
@@ -137,7 +122,7 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
 
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env) {
-  const int num_cores = num_available_cores();
+  const int num_cores = num_usable_cores();
   const IsolationMode isolation = choose_isolation(options.isolation);
   const int num_ranks = options.local_nodes * options.procs_per_node;
   const Placement placement = place_on_this_host(options.placement, num_ranks);

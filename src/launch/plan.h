@@ -71,9 +71,6 @@ struct RankPlace {
 std::vector<std::string> worker_environment(const RankPlace& place, const JobIdentity& job,
                                             const std::vector<std::string>& inherited);
 
-// Cores that this process may run on (sched_getaffinity).
-int num_available_cores();
-
 // A TCP socket bound to a free port, never listening: while it is open the kernel gives the port to
 // nobody else, and rank 0 can still bind and listen on it with SO_REUSEADDR, which every c10d store
 // sets.

@@ -9,10 +9,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/cores.h"
 #include "base/env.h"
 #include "launch/command.h"
 #include "launch/gpus.h"
-#include "launch/plan.h"
 #include "storage/storage.h"
 
 namespace lockstep {
@@ -206,7 +206,7 @@ std::vector<int> parse_signals(const std::string& text) {
 
 RunHost RunHost::this_host() {
   const Env env;
-  return {.num_cores = num_available_cores(),
+  return {.num_cores = num_usable_cores(),
           .num_gpus = count_gpus("", visible_devices()),
           .python = env.text("PYTHON_EXEC").value_or(""),
           .prefix_template = env.text("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""),

@@ -27,12 +27,6 @@ uint32_t* futex_address(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-int num_usable_cores() {
-  const size_t num_cores = usable_cores().size();
-  return num_cores > 0 ? static_cast<int>(num_cores)
-                       : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-}
-
 WaitPolicy WaitPolicy::for_ranks(int num_ranks) {
   if (num_ranks <= num_usable_cores()) {
     return {.awake = kSpinTime, .yields = false};

@@ -21,9 +21,6 @@ struct WaitPolicy {
   static WaitPolicy for_ranks(int num_ranks);
 };
 
-// The cores that this process may use.
-int num_usable_cores();
-
 struct Platform {
   template <typename T>
   using Atomic = std::atomic<T>;

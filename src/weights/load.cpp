@@ -153,8 +153,9 @@ class Load {
   }
 
   int num_threads() const {
-    const int num_readers = options_.mode == LoadMode::Rank0 ? 1 : num_local_;
-    return parts_.is_remote ? kReadsUnderWay : std::max(1, kReadsUnderWay / num_readers);
+    const bool is_alone = parts_.is_remote || options_.mode == LoadMode::Rank0;
+    const int wanted = std::max(1, kReadsUnderWay / (is_alone ? 1 : num_local_));
+    return std::min(wanted, static_cast<int>(kNumSlots));  // each fills a slot
   }
 
   void take(uint64_t round, LoadReport& report) {

@@ -27,6 +27,7 @@ TEST(Cores, AThreadThatStaysMayUseNoOther) {
     const int last = usable_cores().back();
     EXPECT_TRUE(stay_on_core(last));
     EXPECT_THAT(usable_cores(), ElementsAre(last));
+    EXPECT_EQ(num_usable_cores(), 1);
     EXPECT_EQ(current_core(), last);
   }).join();
 }
