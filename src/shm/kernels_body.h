@@ -81,6 +81,12 @@ constexpr int split(int n) {
 // first-level cache.
 constexpr size_t kTileBytes = 4096;
 
+// How far ahead of the loads lines are fetched to be written, in place. The processor by itself
+// fetches them to be read, stops at the end of each page, and asks for them again at the store: on
+// an Ice Lake this made 25 MB a source 5 to 9 % faster, 1 MB up to 3 %; 4 KB ahead is too far for 8
+// sources.
+constexpr size_t kAheadBytes = 1024;
+
 template <typename From, typename To, typename Operation>
 struct Kernel {
   using Value = Accumulator<From>;
@@ -148,7 +154,13 @@ struct Kernel {
       destinations[d] = static_cast<To*>(arguments.destinations[d]);
     }
     const Value divisor = static_cast<Value>(arguments.divisor);
+    constexpr int kToWrite = 1;
     for (size_t at = begin; at < end; at += kStep) {
+      if constexpr (n > 1 && num_destinations == n) {
+        for (int d = 0; d < n; ++d) {
+          __builtin_prefetch(destinations[d] + at + kAheadBytes / sizeof(To), kToWrite);
+        }
+      }
       Values values = tree<n>(sources, at);
       if constexpr (n > 1 || Operation::kDivides) {
         values = finish(values, divisor);
