@@ -2,7 +2,7 @@
 // - It cannot be cancelled: an operation that was given up may still read and write its tensors. So
 //   it works on staging tensors that the operation owns (or was given: Call::owns_tensors); the
 //   caller's tensor is written by the thread that waits, and only after success. A group that
-//   failed is parked, never destroyed: its destructor would wait for ever.
+//   failed is parked until its last operation has ended: its destructor would wait for that.
 // - It notices a dead peer late or not at all, and cannot say which: Membership does. Its writes to
 //   a dead one raise SIGPIPE: the threads that write block it.
 // Debian's Gloo headers are older than the code inside libtorch: only this file and raw_gloo.cpp
@@ -10,7 +10,9 @@
 
 #include "comm/gloo_backend.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <thread>
 
 #include <ATen/ops/empty.h>
@@ -34,13 +36,50 @@ using GlooGroup = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 constexpr auto kGlooSlack = 5s;    // Gloo's own limit comes after ours, so that ours decides
 constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
 
-// Holds for ever what must not be destroyed (still reachable, so that leak checkers stay quiet).
-void park(GlooGroup group) {
-  static auto* parked = new std::vector<GlooGroup>;
-  static auto* mutex = new std::mutex;
-  const std::lock_guard lock(*mutex);
-  parked->push_back(std::move(group));
-}
+// Groups that failed. Most end soon: the connection to a dead rank is reset, and as each rank that
+// notices destroys its group, the next ones' connections end too. A stopped rank's may never.
+class ParkingLot {
+ public:
+  // Never destroyed: what is in here must not be (and stays reachable, for leak checkers).
+  static ParkingLot& instance() {
+    static auto* lot = new ParkingLot;
+    return *lot;
+  }
+
+  void park(GlooGroup group, std::shared_ptr<Membership> membership,
+            std::shared_ptr<int> num_pending) {
+    const std::lock_guard lock(mutex_);
+    parked_.push_back({std::move(group), std::move(membership), std::move(num_pending)});
+  }
+
+  // Destroys those whose operations have all ended.
+  void sweep() {
+    std::vector<Parked> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto first = std::partition(parked_.begin(), parked_.end(),
+                                        [](const Parked& group) { return !group.has_ended(); });
+      std::move(first, parked_.end(), std::back_inserter(ended));
+      parked_.erase(first, parked_.end());
+    }
+    const SigpipeBlock block;
+    ended.clear();
+  }
+
+ private:
+  struct Parked {
+    GlooGroup group;
+    std::shared_ptr<Membership> membership;
+    std::shared_ptr<int> num_pending;  // guarded by membership
+
+    bool has_ended() const {
+      return membership->read([this] { return *num_pending == 0; });
+    }
+  };
+
+  std::mutex mutex_;
+  std::vector<Parked> parked_;
+};
 
 c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType type) {
   const bool is_bool =
@@ -240,6 +279,7 @@ class GlooBackend : public Backend {
  public:
   explicit GlooBackend(GlooOptions options)
       : options_(std::move(options)), membership_(options_.membership) {
+    ParkingLot::instance().sweep();
     connect();
   }
 
@@ -255,7 +295,8 @@ class GlooBackend : public Backend {
           ->leave();  // before the connections close, which the others would take for a death
     }
     if (membership_->failure()) {
-      park(std::move(gloo_));
+      ParkingLot::instance().park(std::move(gloo_), membership_, num_pending_);
+      ParkingLot::instance().sweep();
     }
   }
 

@@ -213,6 +213,41 @@ int64_t num_mappings() {
   return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
 }
 
+constexpr int kFirstLost =
+    5;  // of so many groups that lose a rank, the later ones must add nothing
+constexpr int kNumLost = 25;
+
+void lose_a_rank(Group& group) {
+  static int64_t fds = 0;  // of the survivors, which stay from one to the next
+  static int64_t threads = 0;
+  const int round = std::stoi(rank_argument());
+  if (round == kFirstLost) {
+    fds = num_fds();
+    threads = status_value("Threads");
+  } else if (round == kNumLost && group.rank() != 1) {
+    // What the last few have in flight may take moments to end.
+    EXPECT_LE(num_fds(), fds + 40);
+    EXPECT_LE(status_value("Threads"), threads + 20);
+  }
+  at::Tensor x = at::ones({100'000});
+  group.all_reduce(x);
+  if (group.rank() == 1) {
+    testing_support::die_now();
+  }
+  const auto call_until_lost = [&] {
+    for (;;) {
+      group.all_reduce(x, {.timeout = 20s});
+    }
+  };
+  EXPECT_THROW(call_until_lost(), PeerLostError);
+}
+
+TEST_P(Buffers, GroupsThatLoseARankLeaveNothingBehind) {
+  for (int round = 0; round <= kNumLost; ++round) {
+    run(4, lose_a_rank, {.argument = std::to_string(round), .dies = {1}});
+  }
+}
+
 TEST_P(Buffers, AThousandGroupsLeaveNothingBehind) {
   const int count = GetParam().backend == BackendChoice::Shm ? 1000 : 100;
   run(2,
