@@ -219,12 +219,8 @@ TEST_P(Injection, ARankThatDiesAtAnyStepIsNamedByAll) {
   if (is_gloo()) {
     return;
   }
-  // The first states are all different, later ones repeat: blocks and chunks.
-  constexpr int kNumDifferent = 12;
-  const int stride = is_long() || GetParam().backend == BackendChoice::Shm ? 1 : 3;
   for (size_t i = 0; i < kPaths.size(); ++i) {
-    for (int state = 1; state <= most_states(kPaths[i]);
-         state += state < kNumDifferent || is_long() ? stride : 4) {
+    for (int state = 1; state <= most_states(kPaths[i]); ++state) {
       SCOPED_TRACE(::testing::Message() << kPaths[i].name << ", state " << state);
       run(kWorld, die_at_state, {.argument = Argument{i, state}.text(), .dies = {kVictim}});
     }
@@ -235,7 +231,7 @@ TEST_P(Injection, ARankThatStopsAtAnyStepIsNamedByAll) {
   if (is_gloo()) {
     return;
   }
-  const int stride = is_long() ? 1 : 6;
+  const int stride = is_long() ? 1 : 6;  // each waits for a time-out
   for (size_t i = 0; i < kPaths.size(); ++i) {
     for (int state = 1; state <= most_states(kPaths[i]); state += stride) {
       SCOPED_TRACE(::testing::Message() << kPaths[i].name << ", state " << state);

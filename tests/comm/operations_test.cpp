@@ -21,10 +21,10 @@ const std::vector<at::ScalarType> kTypes = {at::kFloat,    at::kDouble, at::kHal
                                             at::kBFloat16, at::kChar,   at::kByte,
                                             at::kInt,      at::kLong,   at::kBool};
 
-// Small whole numbers: sums and products of seven are exact in every type (3^7 = 2187 only in the
-// larger ones).
-at::Tensor input_of(int rank, int64_t numel, at::ScalarType type) {
-  const at::Tensor index = at::arange(numel, at::kLong);
+// Elements [first, first + numel) of what `rank` gives. Small whole numbers: sums and products of
+// seven are exact in every type (3^7 = 2187 only in the larger ones).
+at::Tensor input_of(int rank, int64_t numel, at::ScalarType type, int64_t first = 0) {
+  const at::Tensor index = at::arange(first, first + numel, at::kLong);
   const at::Tensor values = (index + rank).remainder(3) - (type == at::kByte ? 0 : 1);
   return (type == at::kBool ? (index + rank).remainder(3) != 0 : values).to(type).contiguous();
 }
@@ -38,10 +38,10 @@ bool is_reducible(at::ScalarType type, ReduceOp op) {
   return is_bitwise ? !is_floating : (op != ReduceOp::Average || is_floating);
 }
 
-at::Tensor reduced(int world, int64_t numel, at::ScalarType type, ReduceOp op) {
-  at::Tensor sum = input_of(0, numel, type);
+at::Tensor reduced(int world, int64_t numel, at::ScalarType type, ReduceOp op, int64_t first = 0) {
+  at::Tensor sum = input_of(0, numel, type, first);
   for (int rank = 1; rank < world; ++rank) {
-    const at::Tensor x = input_of(rank, numel, type);
+    const at::Tensor x = input_of(rank, numel, type, first);
     switch (op) {
       case ReduceOp::Sum:
       case ReduceOp::Average:
@@ -146,8 +146,7 @@ TEST_P(Operations, ReduceScatterGivesEachRankItsPart) {
         }
         at::Tensor part = at::empty({numel}, type);
         group.reduce_scatter(part, input_of(group.rank(), numel * group.size(), type), {.op = op});
-        const at::Tensor whole = reduced(group.size(), numel * group.size(), type, op);
-        EXPECT_TRUE(part.equal(whole.narrow(0, numel * group.rank(), numel)))
+        EXPECT_TRUE(part.equal(reduced(group.size(), numel, type, op, numel * group.rank())))
             << c10::toString(type);
       }
     }
@@ -162,9 +161,8 @@ TEST_P(Operations, AllToAllTransposes) {
       group.all_to_all(
           from_all, input_of(group.rank(), numel * group.size(), type).view({group.size(), numel}));
       for (int rank = 0; rank < group.size(); ++rank) {
-        const at::Tensor theirs =
-            input_of(rank, numel * group.size(), type).narrow(0, numel * group.rank(), numel);
-        EXPECT_TRUE(from_all[rank].equal(theirs)) << c10::toString(type) << " of rank " << rank;
+        EXPECT_TRUE(from_all[rank].equal(input_of(rank, numel, type, numel * group.rank())))
+            << c10::toString(type) << " of rank " << rank;
       }
     }
   });

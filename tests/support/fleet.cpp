@@ -15,9 +15,9 @@
 #include <lockstep/base/log.h>
 
 #include "base/env.h"
-#include "base/process.h"
 #include "base/secret.h"
 #include "base/store_server.h"
+#include "support/nursery.h"
 
 namespace lockstep::testing_support {
 namespace {
@@ -25,7 +25,6 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-constexpr const char* kChannelVariable = "LOCKSTEP_TEST_CHANNEL";
 constexpr size_t kMaxMessage = 1 << 16;
 
 std::string& argument_slot() {
@@ -133,8 +132,8 @@ int rank_main(int channel) {
 
 class Fleet {
  public:
-  Fleet(int world, int nodes, std::vector<std::string> extra_env)
-      : world_(world), nodes_(nodes), extra_env_(std::move(extra_env)) {
+  Fleet(int world, int nodes, std::shared_ptr<Nursery> nursery)
+      : world_(world), nodes_(nodes), nursery_(std::move(nursery)) {
     server_ = std::make_unique<StoreServer>(StoreServerOptions{.job_id = job_, .secret = secret_});
     server_->start();
     for (int rank = 0; rank < world; ++rank) {
@@ -148,8 +147,8 @@ class Fleet {
                           {"argument", options.argument},
                           {"backend", static_cast<int>(options.backend)},
                           {"group", fmt::format("case-{}", num_cases_++)}};
-    for (const Member& member : members_) {
-      send_json(member.channel.get(), command);
+    for (const auto& member : members_) {
+      send_json(member->channel(), command);
     }
     const Deadline deadline = Deadline::after(options.limit);
     bool is_whole = true;
@@ -163,35 +162,52 @@ class Fleet {
   }
 
  private:
-  struct Member {
-    UniqueFd channel;
-    Process process;
+  // A rank's process; killed, if need be, and reaped with this.
+  class Member {
+   public:
+    Member(std::shared_ptr<Nursery> nursery, const std::map<std::string, std::string>& env)
+        : nursery_(std::move(nursery)) {
+      FdPair pair = make_socket_pair(SOCK_SEQPACKET);
+      pid_ = nursery_->start(env, pair.write.get());
+      channel_ = std::move(pair.read);
+    }
+    ~Member() {
+      if (!is_reaped_) {
+        ::kill(pid_, SIGKILL);
+        reap();
+      }
+    }
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+    int channel() const { return channel_.get(); }
+    ExitStatus reap() {
+      is_reaped_ = true;
+      return nursery_->wait(pid_);
+    }
+
+   private:
+    std::shared_ptr<Nursery> nursery_;
+    UniqueFd channel_;
+    pid_t pid_ = -1;
+    bool is_reaped_ = false;
   };
 
-  Member start_rank(int rank) const {
-    FdPair channel = make_socket_pair(SOCK_SEQPACKET);
-    ProcessOptions options;
-    options.argv = {"/proc/self/exe"};
-    options.env = {{"LOCKSTEP_RANK", std::to_string(rank)},
-                   {"LOCKSTEP_WORLD_SIZE", std::to_string(world_)},
-                   {"LOCKSTEP_STORE", server_->endpoint().text()},
-                   {"LOCKSTEP_JOB_ID", job_},
-                   {"LOCKSTEP_JOB_SECRET", secret_},
-                   {"LOCKSTEP_NODE_ID", fmt::format("{}-n{}", job_, rank * nodes_ / world_)},
-                   {"OMP_NUM_THREADS", "1"},
-                   {kChannelVariable, std::to_string(channel.write.get())}};
-    for (const auto& entry : extra_env_) {
-      options.env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
-    }
-    options.inherit_fds = {channel.write.get()};
-    Process process(options);
-    return {std::move(channel.read), std::move(process)};
+  std::unique_ptr<Member> start_rank(int rank) const {
+    return std::make_unique<Member>(
+        nursery_, std::map<std::string, std::string>{
+                      {"LOCKSTEP_RANK", std::to_string(rank)},
+                      {"LOCKSTEP_WORLD_SIZE", std::to_string(world_)},
+                      {"LOCKSTEP_STORE", server_->endpoint().text()},
+                      {"LOCKSTEP_JOB_ID", job_},
+                      {"LOCKSTEP_JOB_SECRET", secret_},
+                      {"LOCKSTEP_NODE_ID", fmt::format("{}-n{}", job_, rank * nodes_ / world_)}});
   }
 
   bool collect(int rank, const RunOptions& options, Deadline deadline) {
-    Member& member = members_[static_cast<size_t>(rank)];
+    Member& member = *members_[static_cast<size_t>(rank)];
     const bool must_die = std::count(options.dies.begin(), options.dies.end(), rank) != 0;
-    pollfd entry{member.channel.get(), POLLIN, 0};
+    pollfd entry{member.channel(), POLLIN, 0};
     while (::poll(&entry, 1, deadline.poll_ms()) <= 0) {
       if (deadline.expired()) {
         ADD_FAILURE() << "rank " << rank << " of " << world_ << " hangs: not done after "
@@ -199,11 +215,10 @@ class Fleet {
         return false;
       }
     }
-    const Json reply = receive_json(member.channel.get());
+    const Json reply = receive_json(member.channel());
     if (!reply.is_object()) {
-      const auto status = member.process.wait(Deadline::after(5s));
-      EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_
-                            << " died: " << (status ? status->text() : "it hung up");
+      const ExitStatus status = member.reap();
+      EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_ << " died: " << status.text();
       return must_die;  // it is started anew
     }
     EXPECT_FALSE(must_die) << "rank " << rank << " was to die and lives";
@@ -217,13 +232,21 @@ class Fleet {
 
   const int world_;
   const int nodes_;
-  const std::vector<std::string> extra_env_;
+  const std::shared_ptr<Nursery> nursery_;
   const std::string job_ = make_job_id();
   const std::string secret_ = make_secret();
   int num_cases_ = 0;
   std::unique_ptr<StoreServer> server_;
-  std::vector<Member> members_;  // destroyed before the server: killed and reaped
+  std::vector<std::unique_ptr<Member>> members_;  // destroyed before the server
 };
+
+std::shared_ptr<Nursery> make_nursery(const std::vector<std::string>& extra_env) {
+  std::map<std::string, std::string> env{{"OMP_NUM_THREADS", "1"}};
+  for (const auto& entry : extra_env) {
+    env[entry.substr(0, entry.find('='))] = entry.substr(entry.find('=') + 1);
+  }
+  return std::make_shared<Nursery>(env);
+}
 
 // By world size and nodes.
 std::map<std::pair<int, int>, std::unique_ptr<Fleet>>& kept_fleets() {
@@ -246,12 +269,17 @@ void die_now() {
 
 void run_ranks_body(int world, RankBody body, const RunOptions& options) {
   if (!options.env.empty()) {
-    Fleet(world, options.nodes, options.env).run(body, options);
+    Fleet(world, options.nodes, make_nursery(options.env)).run(body, options);
     return;
   }
+  static std::weak_ptr<Nursery> kept_nursery;  // as long as there is a fleet of it
   auto& fleet = kept_fleets()[{world, options.nodes}];
   if (!fleet) {
-    fleet = std::make_unique<Fleet>(world, options.nodes, std::vector<std::string>{});
+    auto nursery = kept_nursery.lock();
+    if (!nursery) {
+      kept_nursery = nursery = make_nursery({});
+    }
+    fleet = std::make_unique<Fleet>(world, options.nodes, std::move(nursery));
   }
   if (!fleet->run(body, options)) {
     fleet.reset();
@@ -259,8 +287,9 @@ void run_ranks_body(int world, RankBody body, const RunOptions& options) {
 }
 
 int test_main(int argc, char** argv) {
-  if (const auto channel = Env().integer(kChannelVariable, 0, 1 << 20)) {
-    return rank_main(static_cast<int>(*channel));
+  if (is_nursery()) {
+    const auto channel = forked_rank();
+    return channel ? rank_main(*channel) : 0;
   }
   ::testing::InitGoogleTest(&argc, argv);
   const int result = RUN_ALL_TESTS();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks for tests: real processes, started once per world size and kept between cases (libtorch
-// costs a quarter of a second per start).
+// Ranks for tests: real processes, started once per world size (see nursery.h) and kept between
+// cases.
 //
 //   TEST(AllReduce, EveryRankHoldsTheSum) {
 //     for (int world : {1, 2, 3}) {
