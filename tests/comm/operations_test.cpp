@@ -8,11 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "comm/every_backend.h"
+#include "comm/oracle.h"
 
 namespace lockstep {
 namespace {
 
+using testing_support::input_of;
+using testing_support::is_reducible;
 using testing_support::rank_argument;
+using testing_support::reduced;
 
 const std::vector<int> kWorlds = {1, 2, 3, 4, 7, 8};
 const std::vector<int64_t> kSizes = {0, 1, 1001,
@@ -20,52 +24,6 @@ const std::vector<int64_t> kSizes = {0, 1, 1001,
 const std::vector<at::ScalarType> kTypes = {at::kFloat,    at::kDouble, at::kHalf,
                                             at::kBFloat16, at::kChar,   at::kByte,
                                             at::kInt,      at::kLong,   at::kBool};
-
-// Elements [first, first + numel) of what `rank` gives. Small whole numbers: sums and products of
-// seven are exact in every type (3^7 = 2187 only in the larger ones).
-at::Tensor input_of(int rank, int64_t numel, at::ScalarType type, int64_t first = 0) {
-  const at::Tensor index = at::arange(first, first + numel, at::kLong);
-  const at::Tensor values = (index + rank).remainder(3) - (type == at::kByte ? 0 : 1);
-  return (type == at::kBool ? (index + rank).remainder(3) != 0 : values).to(type).contiguous();
-}
-
-bool is_reducible(at::ScalarType type, ReduceOp op) {
-  const bool is_bitwise = op == ReduceOp::BitAnd || op == ReduceOp::BitOr;
-  if (type == at::kBool) {
-    return is_bitwise;
-  }
-  const bool is_floating = c10::isFloatingType(type);
-  return is_bitwise ? !is_floating : (op != ReduceOp::Average || is_floating);
-}
-
-at::Tensor reduced(int world, int64_t numel, at::ScalarType type, ReduceOp op, int64_t first = 0) {
-  at::Tensor sum = input_of(0, numel, type, first);
-  for (int rank = 1; rank < world; ++rank) {
-    const at::Tensor x = input_of(rank, numel, type, first);
-    switch (op) {
-      case ReduceOp::Sum:
-      case ReduceOp::Average:
-        sum = sum + x;
-        break;
-      case ReduceOp::Min:
-        sum = at::minimum(sum, x);
-        break;
-      case ReduceOp::Max:
-        sum = at::maximum(sum, x);
-        break;
-      case ReduceOp::Product:
-        sum = sum * x;
-        break;
-      case ReduceOp::BitAnd:
-        sum = at::bitwise_and(sum, x);
-        break;
-      case ReduceOp::BitOr:
-        sum = at::bitwise_or(sum, x);
-        break;
-    }
-  }
-  return op == ReduceOp::Average ? sum.div(world).to(type) : sum;
-}
 
 const std::vector<ReduceOp> kOps = {ReduceOp::Sum,  ReduceOp::Average, ReduceOp::Min,
                                     ReduceOp::Max,  ReduceOp::Product, ReduceOp::BitAnd,
