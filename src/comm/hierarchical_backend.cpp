@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/ops/empty.h>
-
 #include <lockstep/base/error.h>
 
 #include "comm/gloo_backend.h"
@@ -196,8 +194,7 @@ class HierarchicalBackend : public TeamBackend {
 
   // The whole sum, of which this rank keeps its part: the same order and bits as all_reduce.
   void reduce_scatter(const Call& call) {
-    at::Tensor whole = at::empty({call.input.numel()}, call.input.scalar_type());
-    std::memcpy(whole.mutable_data_ptr(), call.input.const_data_ptr(), call.input.nbytes());
+    const at::Tensor whole = call.input.detach().flatten().clone();
     all_reduce(call, whole);
     const size_t bytes = call.output.nbytes();
     if (bytes > 0) {
