@@ -172,9 +172,14 @@ class Fleet {
       channel_ = std::move(pair.read);
     }
     ~Member() {
-      if (!is_reaped_) {
-        ::kill(pid_, SIGKILL);
+      if (is_reaped_) {
+        return;
+      }
+      ::kill(pid_, SIGKILL);
+      try {
         reap();
+      } catch (const IoError&) {
+        // The nursery has died, and this one with it.
       }
     }
     Member(const Member&) = delete;
