@@ -37,7 +37,8 @@ constexpr auto kGlooSlack = 5s;    // Gloo's own limit comes after ours, so that
 constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
 
 // Groups that failed. Most end soon: the connection to a dead rank is reset, and as each rank that
-// notices destroys its group, the next ones' connections end too. A stopped rank's may never.
+// notices destroys its group, the next ones' connections end too. What waits for a stopped rank
+// ends at Gloo's own time-out.
 class ParkingLot {
  public:
   // Never destroyed: what is in here must not be (and stays reachable, for leak checkers).

@@ -213,8 +213,8 @@ int64_t num_mappings() {
   return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
 }
 
-constexpr int kFirstLost =
-    5;  // of so many groups that lose a rank, the later ones must add nothing
+// Of so many groups that lose a rank, those after the first few must add nothing.
+constexpr int kFirstLost = 5;
 constexpr int kNumLost = 25;
 
 void lose_a_rank(Group& group) {

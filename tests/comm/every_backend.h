@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/env.h"
 #include "support/fleet.h"
 
 namespace lockstep::testing_support {
@@ -25,6 +26,11 @@ inline BackendChoice choice_of(const Group& group) {
   return name == "gloo"  ? BackendChoice::Gloo
          : name == "shm" ? BackendChoice::Shm
                          : BackendChoice::Hierarchical;
+}
+
+// LOCKSTEP_LONG_TESTS=1: everything, not samples.
+inline bool is_long() {
+  return Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
 }
 
 inline std::string name_of(const ::testing::TestParamInfo<Setting>& info) {

@@ -11,7 +11,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/env.h"
 #include "comm/every_backend.h"
 #include "shm/team.h"
 
@@ -20,6 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using testing_support::is_long;
 using testing_support::rank_argument;
 
 class Injection : public testing_support::EveryBackend {};
@@ -200,10 +200,6 @@ void count_states(Group& group) {
   shm::set_state_hook(nullptr);
   EXPECT_GE(num_states, 4) << path.name;
   EXPECT_LE(num_states, most_states(path)) << path.name;
-}
-
-bool is_long() {
-  return Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
 }
 
 TEST_P(Injection, PathsPassAsManyStatesAsAreTried) {

@@ -6,11 +6,9 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <lockstep/base/error.h>
-
-#include "base/env.h"
 #include "comm/every_backend.h"
 #include "comm/oracle.h"
 
@@ -193,8 +191,7 @@ class Schedule {
 class RandomSchedules : public testing_support::EveryBackend {};
 
 TEST_P(RandomSchedules, GiveTheRightResults) {
-  const bool is_long = Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
-  const int num_seeds = is_long ? 50 : 2;
+  const int num_seeds = testing_support::is_long() ? 50 : 2;
   for (const int world : {2, 3, 4, 7}) {
     for (int seed = 1; seed <= num_seeds; ++seed) {
       SCOPED_TRACE(::testing::Message() << "world " << world << ", seed " << seed);

@@ -9,7 +9,6 @@
 
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -17,6 +16,7 @@
 #include "base/env.h"
 #include "base/secret.h"
 #include "base/store_server.h"
+#include "support/json_channel.h"
 #include "support/nursery.h"
 
 namespace lockstep::testing_support {
@@ -24,8 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
-
-constexpr size_t kMaxMessage = 1 << 16;
 
 std::string& argument_slot() {
   static std::string argument;
@@ -38,20 +36,6 @@ std::ptrdiff_t place_of(RankBody body) {
 }
 RankBody body_at(std::ptrdiff_t place) {
   return reinterpret_cast<RankBody>(reinterpret_cast<const char*>(&place_of) + place);
-}
-
-void send_json(int fd, const Json& message) {
-  const std::string text = message.dump().substr(0, kMaxMessage);
-  if (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) < 0) {
-    throw IoError("test channel: {}", errno_text(errno));
-  }
-}
-
-// Nothing at a hang-up.
-Json receive_json(int fd) {
-  std::string text(kMaxMessage, '\0');
-  const ssize_t n = ::recv(fd, text.data(), text.size(), 0);
-  return n <= 0 ? Json() : Json::parse(text.substr(0, static_cast<size_t>(n)), nullptr, false);
 }
 
 // ---- in a rank
@@ -95,7 +79,7 @@ int rank_main(int channel) {
   std::unique_ptr<Group> group;
   int backend = -1;  // of that group
   for (;;) {
-    const Json command = receive_json(channel);
+    const Json command = receive_json(channel).json;
     if (!command.is_object()) {
       return 0;  // the test is over
     }
@@ -220,7 +204,7 @@ class Fleet {
         return false;
       }
     }
-    const Json reply = receive_json(member.channel());
+    const Json reply = receive_json(member.channel()).json;
     if (!reply.is_object()) {
       const ExitStatus status = member.reap();
       EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_ << " died: " << status.text();
