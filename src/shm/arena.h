@@ -62,7 +62,7 @@ struct alignas(kLineBytes) RankStatus {
 };
 
 inline constexpr size_t kSlotBytes = 1 << 20;
-inline constexpr size_t kChunkBytes = 64 << 10;
+inline constexpr size_t kChunkBytes = 256 << 10;
 static_assert(kNumChunkSlots * kChunkBytes <= kSlotBytes);
 
 // Offsets into an arena, for a team of `size` ranks.

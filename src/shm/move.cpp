@@ -33,10 +33,11 @@ size_t own_input_bytes(const Task& task, int rank, int size) {
 
 bool is_small(const Task& task, int size) {
   constexpr size_t kSmallBytes = 128 << 10;
+  constexpr size_t kSmallPairBytes = 256 << 10;
   switch (task.kind) {
     case Kind::AllReduce:
-      // The more ranks, the dearer the meetings of the pipeline against a longer way to the cache.
-      return payload_bytes(task) <= std::min(kSlotBytes, kSmallBytes * static_cast<size_t>(size));
+      // Two ranks have little to wait for in the pipeline; more pay for each of its meetings.
+      return payload_bytes(task) <= (size > 2 ? kSlotBytes : kSmallPairBytes);
     case Kind::Broadcast:
     case Kind::AllGather:
       return payload_bytes(task) <= kSmallBytes;

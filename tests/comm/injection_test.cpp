@@ -40,15 +40,15 @@ const std::vector<Path> kPaths = {
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
     {"claimed", 20'000, false,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
-    {"pipelined", 140'000, false,
+    {"pipelined", 300'000, false,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
     {"in place", 400'000, true,
      [](Group& g, const at::Tensor& x, auto t) { g.all_reduce(x, {.timeout = t}); }},
-    {"scatter", 50'000, false,
+    {"scatter", 280'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.reduce_scatter(at::empty({x.numel() / kWorld}), x, {.timeout = t});
      }},
-    {"broadcast", 80'000, false,
+    {"broadcast", 210'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.broadcast(x, {.root = kVictim, .timeout = t});
      }},
@@ -56,7 +56,7 @@ const std::vector<Path> kPaths = {
      [](Group& g, const at::Tensor& x, auto t) {
        g.all_gather(at::empty({x.numel() * kWorld}), x, {.timeout = t});
      }},
-    {"exchange", 80'000, false,
+    {"exchange", 210'000, false,
      [](Group& g, const at::Tensor& x, auto t) {
        g.all_to_all(at::empty_like(x), x, {.timeout = t});
      }},

@@ -20,7 +20,7 @@ using testing_support::rank_argument;
 using testing_support::reduced;
 
 constexpr size_t kMaxInFlight = 4;
-constexpr int64_t kBufferBytes = 1 << 21;
+constexpr int64_t kBufferBytes = 5 << 19;
 
 struct Sum {
   at::ScalarType type;
@@ -81,7 +81,7 @@ class Schedule {
   }
 
   // Small ones often, to have many meetings; large ones for every algorithm.
-  int64_t random_bytes() {
+  int64_t random_bytes(int64_t most) {
     switch (pick(8)) {
       case 0:
         return 0;
@@ -93,7 +93,7 @@ class Schedule {
       case 5:
         return static_cast<int64_t>(pick(100 << 10));
       default:
-        return static_cast<int64_t>(pick(kBufferBytes / group_.size()));
+        return static_cast<int64_t>(pick(static_cast<uint64_t>(most)));
     }
   }
 
@@ -112,9 +112,10 @@ class Schedule {
 
   void begin() {
     const Sum& sum = kSums[pick(std::size(kSums))];
-    const int64_t bytes = random_bytes();
-    const int64_t numel = bytes / static_cast<int64_t>(c10::elementSize(sum.type));
     const auto kind = pick(7);
+    const bool is_per_rank = kind > 2;  // the larger side has a part for each rank
+    const int64_t bytes = random_bytes(is_per_rank ? kBufferBytes / group_.size() : kBufferBytes);
+    const int64_t numel = bytes / static_cast<int64_t>(c10::elementSize(sum.type));
     Flight flight;
     flight.what = fmt::format("kind {}, {} of {}, reduction {}", kind, numel,
                               c10::toString(sum.type), static_cast<int>(sum.op));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kKiB = 1 << 10;
 constexpr CaseRunner::Limits kLimits{.input_bytes = 2200 * kKiB, .output_bytes = 4400 * kKiB};
-constexpr CaseRunner::Limits kTsanLimits{.input_bytes = 700 * kKiB, .output_bytes = 1400 * kKiB};
+constexpr CaseRunner::Limits kTsanLimits{.input_bytes = 1400 * kKiB, .output_bytes = 2800 * kKiB};
 constexpr int kNumOperations = kIsTsan ? 120 : 300;
 
 constexpr Kind kKinds[] = {Kind::AllReduce,     Kind::AllReduce, Kind::Broadcast, Kind::AllGather,

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kKiB = 1 << 10;
 constexpr size_t kMiB = 1 << 20;
-constexpr size_t kSlotBytes = 128 * kKiB;  // of a small slot
-constexpr size_t kChunk = 512 * kKiB;      // of the pipeline
+constexpr size_t kSmall = 128 * kKiB;      // what is moved whole
+constexpr size_t kSmallPair = 256 * kKiB;  // what two ranks reduce whole; more: kSlotBytes
 constexpr CaseRunner::Limits kLimits{.input_bytes = 3 * kMiB, .output_bytes = 6 * kMiB};
 constexpr CaseRunner::Limits kTsanLimits{.input_bytes = 1200 * kKiB, .output_bytes = 2 * kMiB};
 
@@ -43,17 +43,20 @@ std::vector<size_t> awkward_counts(DataType type) {
           3,
           1001,
           16 * kKiB + 1,
-          kSlotBytes / element - 1,
+          kSmall / element - 1,
+          kSmall / element,
+          kSmall / element + 1,
+          kSmallPair / element,
+          kSmallPair / element + 1,
           kSlotBytes / element,
           kSlotBytes / element + 1,
-          kMiB / element + 1,
-          5 * kChunk / element + 7};
+          10 * kChunkBytes / element + 7};
 }
 
 // Beside the borders only: for what differs from another case in its arithmetic alone.
 std::vector<size_t> few_counts(DataType type) {
   const size_t element = element_bytes(type);
-  return {1001, kSlotBytes / element + 1, kMiB / element + 1};
+  return {1001, kSmall / element + 1, kSlotBytes / element + 1};
 }
 
 bool is_thorough(const Sum& sum) {
@@ -105,7 +108,7 @@ TEST_P(TeamOfThreads, ReduceScatterIsAPartOfTheTreeSum) {
   for (const Sum& sum : kSums) {
     std::vector<size_t> counts = counts_for(sum);
     // The borders lie at what all ranks give, not one.
-    const size_t border = kSlotBytes / element_bytes(sum.type) / static_cast<size_t>(size());
+    const size_t border = kSmall / element_bytes(sum.type) / static_cast<size_t>(size());
     counts.insert(counts.end(), {border - 1, border, border + 1});
     for (const size_t count : counts) {
       add({.kind = Kind::ReduceScatter,
@@ -146,7 +149,7 @@ TEST_P(TeamOfThreads, AllToAllGivesEachItsPart) {
   // One rank gives everything, to one other; the rest give nothing.
   std::vector<std::vector<int64_t>> splits(static_cast<size_t>(size()),
                                            std::vector<int64_t>(static_cast<size_t>(size())));
-  splits[0].back() = 2 * kChunk + 3;
+  splits[0].back() = 4 * kChunkBytes + 3;
   add({.kind = Kind::AllToAll, .type = DataType::UInt8, .splits = splits});
   run();
 }
