@@ -52,11 +52,13 @@ struct CallId {
 struct alignas(kLineBytes) Announcement {
   CallId call;
   Location location;
-  int32_t core = 0;  // where it ran
+  int32_t core = 0;     // where it ran
+  bool joined = false;  // its data is in its sibling's slot, added to that one's (Team::join)
 };
 
 struct alignas(kLineBytes) RankStatus {
   std::atomic<uint64_t> entered;   // the last operation this rank has come to
+  std::atomic<uint64_t> staged;    // the last one for which its input is in its slot
   std::atomic<uint32_t> departed;  // 1: it comes to no other
   alignas(kLineBytes) std::atomic<uint32_t> message_bell;  // rung when its messages may move on
 };

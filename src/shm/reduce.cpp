@@ -39,6 +39,15 @@ ReduceKernel kernel_for(const Task& task) {
 
 }  // namespace
 
+void reduce_siblings(const Task& task, const void* const* pair, void* sum, size_t count) {
+  find_kernel({.from = task.type, .to = task.type, .reduction = undivided(task.reduction)})(
+      {.sources = pair,
+       .num_sources = 2,
+       .destinations = &sum,
+       .num_destinations = 1,
+       .count = count});
+}
+
 void Team::gather_inputs() {
   inputs_.resize(static_cast<size_t>(size_));
   pointers_.resize(static_cast<size_t>(size_));
@@ -73,12 +82,32 @@ void Team::all_reduce(const Task& task) {
   }
 }
 
-// In place: every rank's elements are replaced by the result.
-void Team::reduce_range(const Task& task, void* const* data, size_t count) const {
-  kernel_for(task)({.sources = data,
-                    .num_sources = size_,
-                    .destinations = data,
-                    .num_destinations = size_,
+// In place: every rank's elements are replaced by the result. Where siblings have joined, their
+// level of the tree is done for them, and is done here for the others.
+void Team::reduce_range(const Task& task, void* const* data, size_t count) {
+  const auto has_joined = [data](int rank) {
+    return rank % 2 == 1 && data[rank] == data[rank - 1];
+  };
+  outputs_.clear();
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!has_joined(rank)) {
+      outputs_.push_back(data[rank]);
+    }
+  }
+  leaves_ = outputs_;
+  if (static_cast<int>(outputs_.size()) < size_) {
+    leaves_.clear();
+    for (int rank = 0; rank < size_; rank += 2) {
+      if (rank + 1 < size_ && !has_joined(rank + 1)) {
+        reduce_siblings(task, data + rank, data[rank], count);
+      }
+      leaves_.push_back(data[rank]);
+    }
+  }
+  kernel_for(task)({.sources = leaves_.data(),
+                    .num_sources = static_cast<int>(leaves_.size()),
+                    .destinations = outputs_.data(),
+                    .num_destinations = static_cast<int>(outputs_.size()),
                     .count = count,
                     .divisor = divisor(task)});
 }
@@ -284,8 +313,7 @@ void Team::exchange_slice(const Task& task, int num_slices, Exchange& exchange) 
   gather_inputs();
   partial_.resize(whole.size() * sum_element);
   // An average is divided at the end, when all nodes are in.
-  const bool is_average = task.reduction == Reduction::Average;
-  const Reduction inside = is_average ? Reduction::Sum : task.reduction;
+  const Reduction inside = undivided(task.reduction);
   const auto reduce = [&](size_t begin, size_t count) {
     at_state(State::Work);
     void* partial = partial_.data() + begin * sum_element;

@@ -171,11 +171,37 @@ void Team::announce(const Task& task) {
   const bool in_place = !small || task.kind == Kind::AllReduce;
   mine.location = in_place ? locate(task.input, bytes) : Location{};
   mine.core = current_core();
+  mine.joined = false;
   if (mine.location.buffer == 0 && bytes > 0 && small) {
-    std::memcpy(slot(rank_), task.input, bytes);
+    mine.joined = join(task);
+    if (!mine.joined) {
+      std::memcpy(slot(rank_), task.input, bytes);
+      status(rank_).staged.store(round_);
+    }
   }
   // Relaxed: read only by ranks that have nothing better to do, through departed's release.
   status(rank_).entered.store(round_, std::memory_order_relaxed);
+}
+
+// Ranks 2i and 2i + 1 are siblings in the tree. Whoever of them comes second, and finds the other's
+// input in its slot, adds its own to it right there instead of filling a slot: where ranks share a
+// core that slot is still in the cache, and the reduction has half as many inputs. The other rank
+// does not touch its slot any more: it waits for the gate, which does not open before this rank has
+// come. Nobody waits for a sibling; if both come at once, both fill their slots.
+bool Team::join(const Task& task) const {
+  const int sibling = sibling_of(rank_);
+  // Of 16 bits the result is rounded once, at the end, and the slot would round before.
+  const bool is_half = task.type == DataType::Float16 || task.type == DataType::BFloat16;
+  if (task.kind != Kind::AllReduce || is_tiny(task, size_) || is_half || sibling >= size_ ||
+      status(sibling).staged.load() != round_ ||
+      !announcement(sibling).call.agrees_with(announcement(rank_).call)) {
+    return false;
+  }
+  void* const sum = slot(sibling);
+  const void* const inputs[] = {sibling < rank_ ? sum : task.input,
+                                sibling < rank_ ? task.input : sum};
+  reduce_siblings(task, inputs, sum, task.count);
+  return true;
 }
 
 void Team::begin_alone(const Task& task, Alone alone) {
@@ -263,7 +289,7 @@ std::byte* Team::shared_input(int rank) const {
   const Location where = announcement(rank).location;
   const auto place = static_cast<size_t>(rank);
   if (where.buffer == 0) {
-    return slot(rank);
+    return slot(announcement(rank).joined ? sibling_of(rank) : rank);
   }
   const auto binding = bindings_.find(where.buffer);
   LOCKSTEP_CHECK(binding != bindings_.end() && binding->second.addresses[place] != nullptr,

@@ -4,10 +4,10 @@
 //
 // A rank's data is either in a bound buffer, which every rank of the team maps, and is then reduced
 // or read where it lies; or in ordinary memory, and goes through a slot of the rank's arena: small
-// data whole, copied before the ranks meet, large data in chunks, three at a time, so that copying
-// in, reducing and copying out overlap. Results do not depend on the way (see kernels.h for
-// the order of summation). docs/concepts/shm.md tells which algorithm runs when, and the bytes each
-// moves.
+// data whole, copied before the ranks meet (into its sibling's slot, if that one was first), large
+// data in chunks, three at a time, so that copying in, reducing and copying out overlap. Results do
+// not depend on the way (see kernels.h for the order of summation). docs/concepts/shm.md tells
+// which algorithm runs when, and the bytes each moves.
 //
 // The ranks of a team are processes that map each other's arenas; in tests also threads.
 
@@ -140,6 +140,7 @@ class Team {
   enum class Alone { Reduce, Only };  // what the last rank to arrive does with tiny data
   void meet(const Task& task, Alone alone = Alone::Reduce);  // everything until the gate
   void announce(const Task& task);
+  bool join(const Task& task) const;
   void begin_alone(const Task& task, Alone alone);
   void compare_announcements() const;
   void find_departed() const;
@@ -151,7 +152,8 @@ class Team {
   void stop_if_interrupted() const;
   const Announcement& announcement(int rank) const;
   RankStatus& status(int rank) const;
-  bool all_bound() const;  // every rank's data is in a bound buffer
+  bool all_bound() const;                               // every rank's data is in a bound buffer
+  static int sibling_of(int rank) { return rank ^ 1; }  // in the tree; the last rank may have none
   std::byte* shared_input(int rank) const;
   std::byte* slot(int rank) const;
   std::byte* chunk_slot(int rank, size_t chunk) const;
@@ -162,7 +164,7 @@ class Team {
   int divisor(const Task& task) const;
   void all_reduce(const Task& task);
   void reduce_scatter(const Task& task);
-  void reduce_range(const Task& task, void* const* data, size_t count) const;
+  void reduce_range(const Task& task, void* const* data, size_t count);
   void reduce_alone(const Task& task);
   void reduce_claimed(const Task& task);
   void exchange_slice(const Task& task, int num_slices, Exchange& exchange);
@@ -193,6 +195,8 @@ class Team {
   // Scratch of the operation, kept so that small ones allocate nothing.
   std::vector<std::byte*> inputs_;
   std::vector<void*> pointers_;
+  std::vector<void*> leaves_;
+  std::vector<void*> outputs_;
   std::vector<std::byte> partial_;  // of reduce_exchange
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which algorithm an operation gets. Every rank must come to the same answer, so these look only at
-// what ranks have agreed on.
+// What the parts of Team share. Which algorithm an operation gets: every rank must come to the same
+// answer, so these look only at what ranks have agreed on.
 
 #include "shm/team.h"
 
@@ -20,5 +20,8 @@ bool is_small(const Task& task, int size);
 
 // So little that the last rank to arrive does the whole reduction before the others wake.
 bool is_tiny(const Task& task, int size);
+
+// The inputs of ranks 2i and 2i + 1, in this order, into `sum`, which may be one of them.
+void reduce_siblings(const Task& task, const void* const* pair, void* sum, size_t count);
 
 }  // namespace lockstep::shm

@@ -42,6 +42,11 @@ constexpr size_t element_bytes(DataType type) {
   return 0;
 }
 
+// What is done with partial results: an Average is divided at the very end.
+constexpr Reduction undivided(Reduction reduction) {
+  return reduction == Reduction::Average ? Reduction::Sum : reduction;
+}
+
 // The type in which partial results are held before they are rounded once at the end: float32 for
 // sums of 16 bits. (The least or greatest of numbers is one of them and needs no rounding.)
 constexpr DataType accumulator_of(DataType type, Reduction reduction) {

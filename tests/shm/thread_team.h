@@ -41,6 +41,7 @@ class ThreadTeam {
 
   int size() const { return static_cast<int>(teams_.size()); }
   Team& team(int rank) { return *teams_[static_cast<size_t>(rank)]; }
+  const std::byte* arena(int rank) const { return arenas_.addresses()[static_cast<size_t>(rank)]; }
 
   // Runs the body as every rank, each on a thread of its own. If one throws, the others are
   // interrupted and its exception is thrown here.
