@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/cores.h"
 #include "bench_probe.h"
 
 namespace lockstep {
@@ -169,8 +170,10 @@ class Measurement {
     for (int slot = 0; slot <= times.batch; ++slot) {
       last_us.push_back(us_between(Clock::time_point{}, stamps[static_cast<size_t>(slot)]));
     }
-    // The memory pass waits for nobody: it runs from when the first rank begins.
-    const double begin_sign = variant == BenchVariant::Limit ? -1 : 1;
+    // The memory pass waits for nobody: ranks that share cores begin it one after the other, and it
+    // runs from when the first one does.
+    const bool is_from_first = variant == BenchVariant::Limit && group_.size() > num_usable_cores();
+    const double begin_sign = is_from_first ? -1 : 1;
     last_us[0] *= begin_sign;
     take_largest(group_, last_us);
     last_us[0] *= begin_sign;

@@ -26,7 +26,7 @@ enum class Kind : uint8_t {
   Bind
 };
 
-// Where a rank's data lies: in bound buffer number `buffer`, or in its slots if that is 0.
+// Where a rank's data lies: in bound buffer number `buffer`, or in slots if that is 0.
 struct Location {
   uint32_t buffer = 0;
   uint64_t offset = 0;
@@ -48,7 +48,7 @@ struct CallId {
 };
 
 // A rank's call, for the others to see. Written by its rank before it arrives; read by the last one
-// to arrive and, behind the gate, by all.
+// to arrive and, behind the gate, by all; once it is staged, by its sibling too.
 struct alignas(kLineBytes) Announcement {
   CallId call;
   Location location;
@@ -66,6 +66,7 @@ struct alignas(kLineBytes) RankStatus {
 inline constexpr size_t kSlotBytes = 1 << 20;
 inline constexpr size_t kChunkBytes = 256 << 10;
 static_assert(kNumChunkSlots * kChunkBytes <= kSlotBytes);
+inline constexpr int kMaxRanks = 4096;  // each has at least a cache line of a chunk
 
 // Offsets into an arena, for a team of `size` ranks.
 struct ArenaLayout {

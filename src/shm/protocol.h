@@ -1,7 +1,8 @@
 #pragma once
 
-// The flags by which the ranks of one host meet in an operation. All of the cross-process
-// synchronisation of the collectives is here; what moves bytes is in the algorithms.
+// The flags by which the ranks of one host meet in an operation. All that ranks wait for in the
+// collectives is here; what moves bytes is in the algorithms. (One flag that nobody waits for is
+// not: RankStatus::staged, see Team::join.)
 //
 // Operation k (1, 2, ...) of a team of n ranks:
 //

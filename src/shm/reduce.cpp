@@ -1,6 +1,6 @@
 // The reductions of a team. Bytes that cross the memory bus, per rank, with S bytes of data: in
-// place 2 S (every block is read once and written once); through the slots about 5 S, of chunks
-// most in the cache.
+// place 2 S (every block is read once and written once); through the slots about 5 S, less where
+// siblings join, of chunks most in the cache.
 
 #include <algorithm>
 #include <cstring>
@@ -180,7 +180,7 @@ class PieceMap {
         element_(element_bytes(task.type)),
         count_(task.count),
         scatters_(task.kind == Kind::ReduceScatter),
-        // Aligned down, and at least one line: 8192 ranks still fit a slot.
+        // Aligned down, and at least one line (kMaxRanks).
         piece_(kChunkBytes / num_ranks_ / kAlignBytes * kAlignBytes / element_) {}
 
   size_t num_chunks() const {

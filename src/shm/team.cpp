@@ -38,7 +38,10 @@ Team::Team(int rank, std::vector<std::byte*> arenas)
       layout_(size_),
       protocol_(*reinterpret_cast<Words<Platform>*>(arenas_[0]), size_,
                 WaitPolicy::for_ranks(size_)),
-      usable_cores_(usable_cores()) {}
+      usable_cores_(usable_cores()) {
+  LOCKSTEP_CHECK(size_ <= kMaxRanks, "shm: {} ranks on one host; up to {} are supported", size_,
+                 kMaxRanks);
+}
 
 void Team::bind(Binding binding) {
   const uint32_t buffer = next_buffer_++;
@@ -190,7 +193,7 @@ void Team::announce(const Task& task) {
 // come. Nobody waits for a sibling; if both come at once, both fill their slots.
 bool Team::join(const Task& task) const {
   const int sibling = sibling_of(rank_);
-  // Of 16 bits the result is rounded once, at the end, and the slot would round before.
+  // Sums of 16 bits are rounded once, at the end; the slot would round them before.
   const bool is_half = task.type == DataType::Float16 || task.type == DataType::BFloat16;
   if (task.kind != Kind::AllReduce || is_tiny(task, size_) || is_half || sibling >= size_ ||
       status(sibling).staged.load() != round_ ||
@@ -200,6 +203,7 @@ bool Team::join(const Task& task) const {
   void* const sum = slot(sibling);
   const void* const inputs[] = {sibling < rank_ ? sum : task.input,
                                 sibling < rank_ ? task.input : sum};
+  at_state(State::Join);
   reduce_siblings(task, inputs, sum, task.count);
   return true;
 }

@@ -4,9 +4,9 @@
 //
 // A rank's data is either in a bound buffer, which every rank of the team maps, and is then reduced
 // or read where it lies; or in ordinary memory, and goes through a slot of the rank's arena: small
-// data whole, copied before the ranks meet (into its sibling's slot, if that one was first), large
-// data in chunks, three at a time, so that copying in, reducing and copying out overlap. Results do
-// not depend on the way (see kernels.h for the order of summation). docs/concepts/shm.md tells
+// data whole, before the ranks meet (or it is added to a sibling's, see Team::join), large data in
+// chunks, three at a time, so that copying in, reducing and copying out overlap. Results do not
+// depend on the way (see kernels.h for the order of summation). docs/concepts/shm.md tells
 // which algorithm runs when, and the bytes each moves.
 //
 // The ranks of a team are processes that map each other's arenas; in tests also threads.
@@ -202,7 +202,7 @@ class Team {
 
 // For tests: called by every rank of this process at each step of an operation, to halt, kill or
 // delay it there.
-enum class State { Announce, Arrive, Alone, Enter, Work, Signal, Leave };
+enum class State { Announce, Join, Arrive, Alone, Enter, Work, Signal, Leave };
 using StateHook = void (*)(State state);
 void set_state_hook(StateHook hook);
 

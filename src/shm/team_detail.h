@@ -15,7 +15,7 @@ size_t payload_bytes(const Task& task);
 // Bytes that this rank gives.
 size_t own_input_bytes(const Task& task, int rank, int size);
 
-// Every rank's input, if it is not in place, goes whole into its slot before the ranks meet.
+// Every rank's input, if it is not in place, goes whole into a slot before the ranks meet.
 bool is_small(const Task& task, int size);
 
 // So little that the last rank to arrive does the whole reduction before the others wake.

@@ -16,19 +16,27 @@ namespace {
 constexpr size_t kBytes = (200 << 10) + 8;  // whole in the slots, and not tiny, on any team
 
 std::atomic<int> num_staged{0};
+std::atomic<bool> holds_joiners{false};
 
-void count_staged(State state) {
+void count_and_hold(State state) {
   if (state == State::Arrive) {
     num_staged.fetch_add(1);
     num_staged.notify_all();
+  } else if (state == State::Join) {
+    holds_joiners.wait(true);
   }
+}
+
+void let_joiners_go() {
+  holds_joiners.store(false);
+  holds_joiners.notify_all();
 }
 
 // Ranks that call an operation one behind the other: each when the one before it has staged.
 class Queue {
  public:
   explicit Queue(int size) : threads_(size), bound_(threads_.bind(kBytes)) {
-    set_state_hook(count_staged);
+    set_state_hook(count_and_hold);
   }
   ~Queue() { set_state_hook(nullptr); }
   Queue(const Queue&) = delete;
@@ -47,7 +55,12 @@ class Queue {
       for (int now = num_staged.load(); now < place; now = num_staged.load()) {
         num_staged.wait(now);
       }
-      threads_.team(rank).run(make_task(rank));
+      try {
+        threads_.team(rank).run(make_task(rank));
+      } catch (...) {
+        let_joiners_go();
+        throw;
+      }
     });
   }
 
@@ -146,6 +159,48 @@ TEST_P(JoiningTeam, OthersMayHaveABufferOrNoSibling) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, JoiningTeam, ::testing::Values(2, 3, 4, 7, 8));
+
+// Of zeros that differ in their sign the least is that of the lower rank.
+TEST(TeamJoin, KeepsTheOrderOfItsTwo) {
+  Queue queue(2);
+  for (const std::vector<int>& places : {std::vector{0, 1}, std::vector{1, 0}}) {
+    for (const float zero : {0.0f, -0.0f}) {
+      constexpr size_t kCount = kBytes / sizeof(float);
+      std::vector<std::vector<float>> data{std::vector<float>(kCount, zero),
+                                           std::vector<float>(kCount, -zero)};
+      const std::vector<float> expected = data[0];
+      queue.run(places, [&](int rank) {
+        float* const mine = data[static_cast<size_t>(rank)].data();
+        return Task{.kind = Kind::AllReduce,
+                    .type = DataType::Float32,
+                    .reduction = Reduction::Min,
+                    .count = kCount,
+                    .input = mine,
+                    .output = mine};
+      });
+      EXPECT_TRUE(queue.has_joined(places[0] == 0 ? 1 : 0));
+      EXPECT_EQ(std::memcmp(data[0].data(), expected.data(), kBytes), 0);
+      EXPECT_EQ(std::memcmp(data[1].data(), expected.data(), kBytes), 0);
+    }
+  }
+}
+
+TEST(TeamJoin, ARankThatIsStuckInItEndsTheOthersAtTheirDeadline) {
+  Queue queue(2);
+  holds_joiners.store(true);
+  std::vector<Bytes> data(2, Bytes(kBytes, std::byte{1}));
+  const auto make_task = [&](int rank) {
+    return Task{
+        .kind = Kind::AllReduce,
+        .count = kBytes,
+        .input = data[static_cast<size_t>(rank)].data(),
+        .output = data[static_cast<size_t>(rank)].data(),
+        .deadline = rank == 0 ? Deadline::after(std::chrono::milliseconds(50)) : Deadline::never()};
+  };
+  EXPECT_THROW(queue.run({0, 1}, make_task), Stopped);
+  EXPECT_FALSE(holds_joiners.load());
+  EXPECT_EQ(data[0], Bytes(kBytes, std::byte{1}));
+}
 
 TEST(TeamJoin, DoesNotMixDifferentCalls) {
   Queue queue(2);

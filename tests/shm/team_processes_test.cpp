@@ -174,7 +174,8 @@ class TeamOfProcesses : public ::testing::Test {
   // All but the victim end, with 0 or `code`; with `code` if they cannot have done without it.
   void expect_survivors_end(int code) {
     const auto state = static_cast<State>(page->state.load());
-    const bool had_arrived = state != State::Announce && state != State::Arrive;
+    const bool had_arrived =
+        state != State::Announce && state != State::Join && state != State::Arrive;
     for (int rank = 0; rank < kSize; ++rank) {
       if (rank == blow.victim) {
         continue;

@@ -80,7 +80,7 @@ class RandomCases {
       case 5:
         return 128 * kKiB - 8 + pick(16);
       case 6:
-        return pick(700 * kKiB);
+        return kSlotBytes - 8 + pick(300 * kKiB);
       default:
         return pick(2200 * kKiB);
     }
