@@ -9,6 +9,7 @@
 #include <lockstep/models/bert.h>
 
 #include "models/golden.h"
+#include "support/processor.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -41,7 +42,8 @@ TEST(MiniLm, EmbedsSentencesAsTransformersDoes) {
       results["grad." + item.key()] = summary(item.key(), item.value().grad());
     }
   }
-  expect_close(results, golden, 1e-5);
+  // MKL rounds otherwise on processors of other makers than the golden's.
+  expect_close(results, golden, testing_support::is_intel() ? 1e-5 : 1e-4);
 
   const at::Tensor alike = embedding_BE.matmul(embedding_BE.t());
   EXPECT_GT(alike[0][1].item<float>(), alike[0][2].item<float>() + 0.2)
