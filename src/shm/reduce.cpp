@@ -13,7 +13,8 @@
 namespace lockstep::shm {
 namespace {
 
-constexpr size_t kAlignBytes = 64;          // no two ranks write to one cache line
+constexpr size_t kAlignBytes = 64;  // no two ranks write to one cache line
+static_assert(kMaxRanks * kAlignBytes <= kChunkBytes);
 constexpr size_t kMinBlockBytes = 4 << 10;  // of a claimed block
 constexpr size_t kMaxBlockBytes = 256 << 10;
 constexpr size_t kPassBytes = 1 << 20;  // between two looks at whether to stop

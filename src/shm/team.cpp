@@ -194,9 +194,8 @@ void Team::announce(const Task& task) {
 bool Team::join(const Task& task) const {
   const int sibling = sibling_of(rank_);
   // Sums of 16 bits are rounded once, at the end; the slot would round them before.
-  const bool is_half = task.type == DataType::Float16 || task.type == DataType::BFloat16;
-  if (task.kind != Kind::AllReduce || is_tiny(task, size_) || is_half || sibling >= size_ ||
-      status(sibling).staged.load() != round_ ||
+  if (task.kind != Kind::AllReduce || is_tiny(task, size_) || is_half(task.type) ||
+      sibling >= size_ || status(sibling).staged.load() != round_ ||
       !announcement(sibling).call.agrees_with(announcement(rank_).call)) {
     return false;
   }

@@ -42,6 +42,10 @@ constexpr size_t element_bytes(DataType type) {
   return 0;
 }
 
+constexpr bool is_half(DataType type) {
+  return type == DataType::Float16 || type == DataType::BFloat16;
+}
+
 // What is done with partial results: an Average is divided at the very end.
 constexpr Reduction undivided(Reduction reduction) {
   return reduction == Reduction::Average ? Reduction::Sum : reduction;
@@ -50,9 +54,8 @@ constexpr Reduction undivided(Reduction reduction) {
 // The type in which partial results are held before they are rounded once at the end: float32 for
 // sums of 16 bits. (The least or greatest of numbers is one of them and needs no rounding.)
 constexpr DataType accumulator_of(DataType type, Reduction reduction) {
-  const bool is_half = type == DataType::Float16 || type == DataType::BFloat16;
   const bool is_sum = reduction == Reduction::Sum || reduction == Reduction::Average;
-  return is_half && is_sum ? DataType::Float32 : type;
+  return is_half(type) && is_sum ? DataType::Float32 : type;
 }
 
 }  // namespace lockstep::shm

@@ -13,6 +13,11 @@ namespace lockstep::shm::test {
 
 using Bytes = std::vector<std::byte>;
 
+struct Sum {
+  DataType type = DataType::Float32;
+  Reduction reduction = Reduction::Sum;
+};
+
 // Random values of one type for every rank, and their reductions in the order that kernels.h
 // documents. Every operation takes its input from the front of a rank's values, so that one
 // reduction, element by element, serves AllReduce of any size and ReduceScatter.

@@ -78,10 +78,6 @@ class Queue {
   int num_operations_ = 0;
 };
 
-struct Sum {
-  DataType type;
-  Reduction reduction;
-};
 constexpr Sum kSums[] = {
     {DataType::Float32, Reduction::Sum},     {DataType::Float32, Reduction::Average},
     {DataType::Float32, Reduction::Min},     {DataType::Float64, Reduction::Sum},
@@ -90,10 +86,6 @@ constexpr Sum kSums[] = {
     {DataType::BFloat16, Reduction::Sum},    {DataType::Float16, Reduction::Average},
     {DataType::Float16, Reduction::Max},
 };
-
-bool may_join(DataType type) {
-  return type != DataType::Float16 && type != DataType::BFloat16;
-}
 
 class JoiningTeam : public ::testing::TestWithParam<int> {
  protected:
@@ -125,7 +117,7 @@ class JoiningTeam : public ::testing::TestWithParam<int> {
         SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << " reduction "
                                         << static_cast<int>(reduction) << " rank " << rank);
         const int sibling = rank ^ 1;
-        const bool joins = may_join(type) && sibling < size && !is_bound(rank) &&
+        const bool joins = !is_half(type) && sibling < size && !is_bound(rank) &&
                            !is_bound(sibling) &&
                            places[static_cast<size_t>(rank)] > places[static_cast<size_t>(sibling)];
         EXPECT_EQ(queue_.has_joined(rank), joins);

@@ -18,10 +18,6 @@ constexpr int kNumOperations = kIsTsan ? 120 : 300;
 
 constexpr Kind kKinds[] = {Kind::AllReduce,     Kind::AllReduce, Kind::Broadcast, Kind::AllGather,
                            Kind::ReduceScatter, Kind::AllToAll,  Kind::Barrier};
-struct Sum {
-  DataType type;
-  Reduction reduction;
-};
 constexpr Sum kSums[] = {{DataType::Float32, Reduction::Sum},
                          {DataType::Float32, Reduction::Average},
                          {DataType::BFloat16, Reduction::Sum},

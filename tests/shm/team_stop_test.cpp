@@ -206,10 +206,6 @@ class Nothing : public Exchange {
   size_t num_elements = 0;
 };
 
-struct Sum {
-  DataType type;
-  Reduction reduction;
-};
 constexpr Sum kSums[] = {
     {DataType::Float32, Reduction::Sum},  {DataType::Float32, Reduction::Average},
     {DataType::Float32, Reduction::Min},  {DataType::BFloat16, Reduction::Sum},

@@ -16,10 +16,6 @@ constexpr size_t kSmallPair = 256 * kKiB;  // what two ranks reduce whole; more:
 constexpr CaseRunner::Limits kLimits{.input_bytes = 3 * kMiB, .output_bytes = 6 * kMiB};
 constexpr CaseRunner::Limits kTsanLimits{.input_bytes = 1200 * kKiB, .output_bytes = 2 * kMiB};
 
-struct Sum {
-  DataType type;
-  Reduction reduction;
-};
 constexpr Sum kSums[] = {
     {DataType::Float32, Reduction::Sum},     {DataType::Float32, Reduction::Average},
     {DataType::Float32, Reduction::Min},     {DataType::Float32, Reduction::Max},
