@@ -73,6 +73,18 @@ function(lockstep_program name)
   endif()
 endfunction()
 
+# Tells the sources that ask where the tree and the programs are. Only those: a path of this clone in
+# every command line would keep ccache from finding what another clone compiled.
+function(lockstep_define_paths sources)
+  foreach(source IN LISTS sources)
+    file(STRINGS ${source} asks REGEX "LOCKSTEP_(SOURCE|BIN)_DIR|golden\\.h")
+    if(asks)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS
+        LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOCKSTEP_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+    endif()
+  endforeach()
+endfunction()
+
 # lockstep_test(base_test LABELS unit USES base SOURCES a_test.cpp ...): one binary, each of its cases
 # a CTest. RANKS: the binary has its own main (tests/support), which can start itself as a rank.
 function(lockstep_test name)
@@ -88,8 +100,7 @@ function(lockstep_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   list(TRANSFORM arg_USES PREPEND lockstep_ OUTPUT_VARIABLE used)
   target_link_libraries(${name} PRIVATE ${used} lockstep_options ${arg_LIBRARIES} GTest::gtest GTest::gmock)
-  target_compile_definitions(${name} PRIVATE
-    LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOCKSTEP_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  lockstep_define_paths("${arg_SOURCES}")
   if(arg_RANKS)
     target_link_libraries(${name} PRIVATE lockstep_test_support)
   else()

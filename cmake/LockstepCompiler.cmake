@@ -11,10 +11,11 @@ endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The precompiled header needs these three, or ccache caches nothing that uses it.
+  # The precompiled header needs the sloppiness, or ccache caches nothing that uses it. The base folder
+  # makes paths relative, so that a second clone or worktree finds what the first one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      ${LOCKSTEP_CCACHE})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${LOCKSTEP_CCACHE})
 endif()
 
 add_library(lockstep_options INTERFACE)
