@@ -54,13 +54,23 @@ struct alignas(kLineBytes) Announcement {
   Location location;
   int32_t core = 0;     // where it ran
   bool joined = false;  // its data is in its sibling's slot, added to that one's (Team::join)
+  std::atomic<uint64_t> shown{0};  // the operation, once all of the above is there (own cores only)
 };
+
+// How far a rank is in an operation, where every rank has a core of its own.
+enum class Phase : uint8_t { Staged, Reduced, Done };
+inline constexpr size_t kNumPhases = 3;
+
+inline constexpr int kMaxCores = 1024;  // higher ones are not counted
 
 struct alignas(kLineBytes) RankStatus {
   std::atomic<uint64_t> entered;   // the last operation this rank has come to
   std::atomic<uint64_t> staged;    // the last one for which its input is in its slot
   std::atomic<uint32_t> departed;  // 1: it comes to no other
   alignas(kLineBytes) std::atomic<uint32_t> message_bell;  // rung when its messages may move on
+  Mark<Platform> marks[kNumPhases];
+  // The cores that this rank may use, a bit for each; written before it first arrives.
+  alignas(kLineBytes) uint64_t cores[kMaxCores / 64];
 };
 
 inline constexpr size_t kSlotBytes = 1 << 20;

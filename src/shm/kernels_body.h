@@ -156,8 +156,11 @@ struct Kernel {
     constexpr int kToWrite = 1;
     for (size_t at = begin; at < end; at += kStep) {
       if constexpr (n > 1 && num_destinations == n) {
-        for (int d = 0; d < n; ++d) {
-          __builtin_prefetch(destinations[d] + at + kAheadBytes / sizeof(To), kToWrite);
+        // Not beyond the end, where another rank may be writing.
+        if (at + kAheadBytes / sizeof(To) < end) {
+          for (int d = 0; d < n; ++d) {
+            __builtin_prefetch(destinations[d] + at + kAheadBytes / sizeof(To), kToWrite);
+          }
         }
       }
       Values values = tree<n>(sources, at);
@@ -284,6 +287,12 @@ struct Kernel {
   // at 64 KB for n of 4 and 8 (not for 2).
   template <int n = kMaxFused>
   static size_t in_place(const ReduceArguments& arguments, size_t end) {
+    if constexpr (kSame && n == 8) {
+      if (arguments.num_sources == 2 * n) {  // hosts of 16 cores are common
+        fused<2 * n, 2 * n>(arguments, 0, end);
+        return end;
+      }
+    }
     if constexpr (n < 2 || !kSame) {
       return 0;
     } else if (arguments.num_sources == n) {

@@ -31,18 +31,16 @@ size_t own_input_bytes(const Task& task, int rank, int size) {
   return 0;
 }
 
-bool is_small(const Task& task, int size) {
+bool Team::is_small(const Task& task) const {
   constexpr size_t kSmallBytes = 128 << 10;
-  constexpr size_t kSmallPairBytes = 256 << 10;
   switch (task.kind) {
     case Kind::AllReduce:
-      // Two ranks have little to wait for in the pipeline; more pay for each of its meetings.
-      return payload_bytes(task) <= (size > 2 ? kSlotBytes : kSmallPairBytes);
+      return payload_bytes(task) <= tactics_.small_bytes;
     case Kind::Broadcast:
     case Kind::AllGather:
       return payload_bytes(task) <= kSmallBytes;
     case Kind::ReduceScatter:
-      return payload_bytes(task) * static_cast<size_t>(size) <= kSmallBytes;
+      return payload_bytes(task) * static_cast<size_t>(size_) <= kSmallBytes;
     case Kind::AllToAll:
       return false;  // ranks may give different amounts, and know only their own
     case Kind::Barrier:
@@ -50,11 +48,6 @@ bool is_small(const Task& task, int size) {
       break;
   }
   return true;
-}
-
-bool is_tiny(const Task& task, int size) {
-  constexpr size_t kTinyBytes = 64 << 10;  // of all ranks together
-  return payload_bytes(task) * static_cast<size_t>(size) <= kTinyBytes;
 }
 
 // Bytes [begin, begin + bytes) of another rank's input, and where they belong in this one's output.
@@ -127,7 +120,7 @@ void Team::move(const Task& task) {
   if (own.bytes > 0 && own.output != own_input) {
     std::memcpy(own.output, own_input, own.bytes);
   }
-  const bool small = is_small(task, size_);
+  const bool small = is_small(task);
   const bool is_bound =
       task.kind == Kind::Broadcast ? announcement(task.root).location.buffer != 0 : all_bound();
   if (!small && !is_bound) {
@@ -156,15 +149,11 @@ void Team::move_pipelined(const Task& task) {
   }
   const size_t num_chunks = (longest + kChunkBytes - 1) / kChunkBytes;
   const size_t own_bytes = input_bytes(rank_, task);
-  const auto num_ranks = static_cast<uint64_t>(size_);
-  Words<Platform>& words = protocol_.words();
-  const auto target = [&](size_t chunk) { return num_ranks * (chunk / kNumChunkSlots + 1); };
   for (size_t step = 0; step < num_chunks + 1; ++step) {
     stop_if_interrupted();
     if (step < num_chunks) {
       if (step >= kNumChunkSlots) {
-        const size_t before = step - kNumChunkSlots;
-        await(words.reduced[before % kNumChunkSlots], target(before), task.deadline);
+        await_all(Phase::Reduced, step - kNumChunkSlots, task.deadline);
       }
       const size_t begin = step * kChunkBytes;
       if (begin < own_bytes) {
@@ -173,14 +162,14 @@ void Team::move_pipelined(const Task& task) {
                     std::min(kChunkBytes, own_bytes - begin));
       }
       at_state(State::Signal);
-      signal(words.staged[step % kNumChunkSlots], target(step));
+      pass(Phase::Staged, step);
     }
     if (step >= 1) {
       const size_t chunk = step - 1;
-      await(words.staged[chunk % kNumChunkSlots], target(chunk), task.deadline);
+      await_all(Phase::Staged, chunk, task.deadline);
       take_chunk(task, chunk);
       at_state(State::Signal);
-      signal(words.reduced[chunk % kNumChunkSlots], target(chunk));
+      pass(Phase::Reduced, chunk);
     }
   }
 }

@@ -17,8 +17,9 @@ struct WaitPolicy {
   // need this very core; spinning there made small operations 10 to 20 times slower.
   bool yields = false;
 
-  // Ranks that have a core each spin for 50 us; more ranks than cores yield for 500 us.
-  static WaitPolicy for_ranks(int num_ranks);
+  // Ranks that have a core each spin for a millisecond: nobody else needs their cores, and to wake
+  // a sleeper takes 50 us and more. More ranks than cores yield for 500 us.
+  static WaitPolicy for_ranks(int num_ranks, int num_cores);
 };
 
 struct Platform {

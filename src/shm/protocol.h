@@ -17,6 +17,10 @@
 // and two copies (of announcements, of slots), chosen by the parity of k, are enough for a
 // fast rank to prepare k + 1 while a slow one still reads k.
 //
+// Where every rank has a core of its own, nobody needs to be the last: each rank shows the number
+// of its operation in its own lines, and sees every other come (show, await_marks). Marks only
+// grow, so none is ever reset.
+//
 // Waiting: awake for a while (WaitPolicy), then asleep on one word, the bell, that all share. A
 // sleeper counts itself in `sleepers`, reads the bell, looks once more, and sleeps only if the bell
 // has not been rung since; a rank that made something true looks at `sleepers` afterwards. Both
@@ -60,6 +64,13 @@ struct Words {
   Counter staged[kNumChunkSlots];   // ranks that have filled their chunk in this slot
   Counter reduced[kNumChunkSlots];  // ranks that are done with the others' chunks in it
   Counter departed;                 // ranks that have left the team
+  Counter taken;  // with marks: blocks claimed in all operations so far, failed claims included
+};
+
+// A rank's own word, written by it alone, that others wait for; it only grows.
+template <typename P>
+struct alignas(kLineBytes) Mark {
+  typename P::template Atomic<uint64_t> value{0};
 };
 
 template <typename P>
@@ -71,6 +82,9 @@ class Protocol {
       : words_(words), size_(static_cast<uint64_t>(size)), policy_(policy) {}
 
   Words<P>& words() { return words_; }
+
+  // Not while a rank of this process waits.
+  void set_policy(WaitPolicy policy) { policy_ = policy; }
 
   // True for the last rank, which must open(k).
   bool arrive(uint64_t k) { return words_.arrivals.value.fetch_add(1) + 1 == k * size_; }
@@ -97,6 +111,18 @@ class Protocol {
   template <typename Departed>
   void await(Counter& counter, uint64_t target, Deadline deadline, Departed on_departed) {
     wait([&] { return counter.value.load() >= target; }, deadline, on_departed);
+  }
+
+  // Publishes what this rank wrote before.
+  void show(typename P::template Atomic<uint64_t>& mark, uint64_t value) {
+    mark.store(value);
+    ring();
+  }
+
+  // Until all_there() finds the marks it looks for, and so what their ranks wrote before.
+  template <typename AllThere, typename Departed>
+  void await_marks(AllThere all_there, Deadline deadline, Departed on_departed) {
+    wait(all_there, deadline, on_departed);
   }
 
   // Makes every wait of this process throw Stopped, now and later. From any thread.
@@ -182,7 +208,7 @@ class Protocol {
 
   Words<P>& words_;
   const uint64_t size_;
-  const WaitPolicy policy_;
+  WaitPolicy policy_;
   // Of this process, not shared: each hears of a failure by itself.
   typename P::template Atomic<bool> interrupted_{false};
 };

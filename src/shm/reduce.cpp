@@ -68,11 +68,25 @@ int Team::divisor(const Task& task) const {
   return task.divisor != 0 ? task.divisor : size_;
 }
 
+bool Team::is_for_one(const Task& task) const {
+  return payload_bytes(task) * static_cast<size_t>(size_) <= tactics_.alone_bytes;
+}
+
+bool Team::is_flat(const Task& task) const {
+  return tactics_.has_own_cores && payload_bytes(task) <= tactics_.flat_bytes;
+}
+
 void Team::all_reduce(const Task& task) {
   const size_t bytes = payload_bytes(task);
-  const bool small = is_small(task, size_);
-  if (is_tiny(task, size_)) {
+  const bool small = is_small(task);
+  if (is_flat(task)) {
+    reduce_flat(task);
+    return;
+  }
+  if (is_for_one(task)) {
     // The last rank has done it already.
+  } else if ((small || all_bound()) && bytes * static_cast<size_t>(size_) <= tactics_.slice_bytes) {
+    reduce_slice(task);
   } else if (small || all_bound()) {
     reduce_claimed(task);
   } else {
@@ -120,6 +134,44 @@ void Team::reduce_alone(const Task& task) {
   }
 }
 
+// One meeting, and no second one: the slots are not written again before all ranks have come to the
+// next operation.
+void Team::reduce_flat(const Task& task) {
+  if (task.count == 0) {
+    return;
+  }
+  gather_inputs();
+  inputs_[static_cast<size_t>(rank_)] =
+      const_cast<std::byte*>(static_cast<const std::byte*>(task.input));
+  at_state(State::Work);
+  kernel_for(task)({.sources = inputs_at(0),
+                    .num_sources = size_,
+                    .destinations = &task.output,
+                    .num_destinations = 1,
+                    .count = task.count,
+                    .divisor = divisor(task)});
+}
+
+// Every rank is awake, and all are as quick: one slice for each needs no claims.
+void Team::reduce_slice(const Task& task) {
+  const size_t element = element_bytes(task.type);
+  const Range slice =
+      part_of(task.count, element, static_cast<size_t>(size_), static_cast<size_t>(rank_));
+  gather_inputs();
+  at_state(State::Work);
+  if (slice.size() > 0) {
+    reduce_range(task, inputs_at(slice.begin * element), slice.size());
+  }
+  finish(task);
+}
+
+// The next block of this operation; one too many when there is no more.
+size_t Team::claim() {
+  Words<Platform>& words = protocol_.words();
+  return tactics_.has_own_cores ? words.taken.value.fetch_add(1) - num_taken_
+                                : words.claimed.value.fetch_add(1);
+}
+
 // Whoever is awake takes the next block: a rank that waits for a core holds nobody up, and a core
 // that runs few ranks does the work of one that runs many. From the end, which was written last and
 // may still be in a cache.
@@ -130,24 +182,31 @@ void Team::reduce_claimed(const Task& task) {
   const size_t block_bytes = std::clamp(even_share, kMinBlockBytes, kMaxBlockBytes);
   const size_t num_blocks = std::max<size_t>(1, bytes / block_bytes);
   gather_inputs();
-  Words<Platform>& words = protocol_.words();
+  Counter& completed = protocol_.words().completed;
   while (true) {
     at_state(State::Work);
     stop_if_interrupted();
-    const size_t claim = words.claimed.value.fetch_add(1);
-    if (claim >= num_blocks) {
+    const size_t block = claim();
+    if (block >= num_blocks) {
       break;
     }
-    const Range range = part_of(task.count, element, num_blocks, num_blocks - 1 - claim);
+    const Range range = part_of(task.count, element, num_blocks, num_blocks - 1 - block);
     reduce_range(task, inputs_at(range.begin * element), range.size());
-    at_state(State::Signal);
-    signal(words.completed, num_blocks);
+    if (!tactics_.has_own_cores) {
+      at_state(State::Signal);
+      signal(completed, num_blocks);
+    }
   }
-  await(words.completed, num_blocks, task.deadline);
+  if (tactics_.has_own_cores) {
+    num_taken_ += num_blocks + static_cast<uint64_t>(size_);  // each rank's last claim failed
+    finish(task);
+  } else {
+    await(completed, num_blocks, task.deadline);
+  }
 }
 
 void Team::reduce_scatter(const Task& task) {
-  if (!is_small(task, size_) && !all_bound()) {
+  if (!is_small(task) && !all_bound()) {
     reduce_pipelined(task);
     return;
   }
@@ -166,7 +225,7 @@ void Team::reduce_scatter(const Task& task) {
                       .count = std::min(pass, task.count - begin),
                       .divisor = divisor(task)});
   }
-  if (!is_small(task, size_)) {
+  if (!is_small(task)) {
     finish(task);  // the others read this rank's buffer; a small slot is not written until then
   }
 }
@@ -264,9 +323,6 @@ void Team::reduce_pipelined(const Task& task) {
   const PieceMap map(task, size_);
   const size_t num_chunks = map.num_chunks();
   const size_t element = element_bytes(task.type);
-  const auto num_ranks = static_cast<uint64_t>(size_);
-  Words<Platform>& words = protocol_.words();
-  const auto target = [&](size_t chunk) { return num_ranks * (chunk / kNumChunkSlots + 1); };
   auto* const input = const_cast<std::byte*>(static_cast<const std::byte*>(task.input));
   for (size_t step = 0; step < num_chunks + 2; ++step) {
     stop_if_interrupted();
@@ -274,19 +330,19 @@ void Team::reduce_pipelined(const Task& task) {
       at_state(State::Work);
       copy_pieces(map, step, input, element, Direction::In);
       at_state(State::Signal);
-      signal(words.staged[step % kNumChunkSlots], target(step));
+      pass(Phase::Staged, step);
     }
     if (step >= 1 && step - 1 < num_chunks) {
       const size_t chunk = step - 1;
-      await(words.staged[chunk % kNumChunkSlots], target(chunk), task.deadline);
+      await_all(Phase::Staged, chunk, task.deadline);
       at_state(State::Work);
       reduce_piece(task, map, chunk);
       at_state(State::Signal);
-      signal(words.reduced[chunk % kNumChunkSlots], target(chunk));
+      pass(Phase::Reduced, chunk);
     }
     if (step >= 2) {
       const size_t chunk = step - 2;
-      await(words.reduced[chunk % kNumChunkSlots], target(chunk), task.deadline);
+      await_all(Phase::Reduced, chunk, task.deadline);
       if (task.kind == Kind::AllReduce) {
         copy_pieces(map, chunk, static_cast<std::byte*>(task.output), element, Direction::Out);
       }

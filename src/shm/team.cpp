@@ -1,5 +1,6 @@
 #include "shm/team.h"
 
+#include <bit>
 #include <cstring>
 
 #include <lockstep/base/error.h>
@@ -31,16 +32,41 @@ size_t payload_bytes(const Task& task) {
   return task.count * element_bytes(task.type);
 }
 
-Team::Team(int rank, std::vector<std::byte*> arenas)
+Team::Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_cores)
     : rank_(rank),
       size_(static_cast<int>(arenas.size())),
       arenas_(std::move(arenas)),
       layout_(size_),
       protocol_(*reinterpret_cast<Words<Platform>*>(arenas_[0]), size_,
-                WaitPolicy::for_ranks(size_)),
-      usable_cores_(usable_cores()) {
+                WaitPolicy::for_ranks(size_, num_usable_cores())),
+      usable_cores_(usable_cores()),
+      counts_cores_(!num_cores),
+      tactics_(Tactics::for_ranks(size_, num_cores.value_or(0))) {
   LOCKSTEP_CHECK(size_ <= kMaxRanks, "shm: {} ranks on one host; up to {} are supported", size_,
                  kMaxRanks);
+  publish_cores();
+}
+
+void Team::publish_cores() const {
+  for (const int core : usable_cores_) {
+    if (core < kMaxCores) {
+      status(rank_).cores[core / 64] |= uint64_t{1} << core % 64;
+    }
+  }
+}
+
+// Ranks that are bound may have one core each, and yet enough together.
+void Team::count_cores() {
+  int num_cores = 0;
+  for (int word = 0; word < kMaxCores / 64; ++word) {
+    uint64_t together = 0;
+    for (int rank = 0; rank < size_; ++rank) {
+      together |= status(rank).cores[word];
+    }
+    num_cores += std::popcount(together);
+  }
+  tactics_ = Tactics::for_ranks(size_, num_cores);
+  protocol_.set_policy(WaitPolicy::for_ranks(size_, num_cores));
 }
 
 void Team::bind(Binding binding) {
@@ -121,10 +147,24 @@ void Team::run(const Task& task) {
 
 void Team::meet(const Task& task, Alone alone) {
   stop_if_interrupted();
+  if (round_ == 1 && counts_cores_) {  // all ranks have passed the first gate
+    count_cores();
+  }
   ++round_;
   at_state(State::Announce);
-  announce(task);
+  announce(task, alone);
   at_state(State::Arrive);
+  if (tactics_.has_own_cores) {
+    pass_marks(task);
+  } else {
+    pass_gate(task, alone);
+  }
+  if (payload_bytes(task) >= kSpreadBytes) {
+    spread_ranks();
+  }
+}
+
+void Team::pass_gate(const Task& task, Alone alone) {
   if (protocol_.arrive(round_)) {
     at_state(State::Alone);
     begin_alone(task, alone);
@@ -132,13 +172,68 @@ void Team::meet(const Task& task, Alone alone) {
   } else {
     await_gate(task.deadline);
   }
-  if (payload_bytes(task) >= kSpreadBytes) {
-    spread_ranks();
+}
+
+void Team::pass_marks(const Task& task) {
+  protocol_.show(own_announcement().shown, round_);
+  const auto all_there = [this] {
+    bool all = true;  // looks at every rank each time: the lines are fetched at once, not in turn
+    for (int rank = 0; rank < size_; ++rank) {
+      all &= announcement(rank).shown.load() == round_;
+    }
+    return all;
+  };
+  protocol_.await_marks(all_there, task.deadline, [this] { find_departed(); });
+  compare_announcements();
+}
+
+uint64_t Team::mark_of(size_t chunk) const {
+  constexpr int kChunkBits = 26;  // 4 GiB in pieces of one line; the operations have 38
+  return (round_ << kChunkBits) + chunk + 1;
+}
+
+uint64_t Team::target_of(size_t chunk) const {
+  return static_cast<uint64_t>(size_) * (chunk / kNumChunkSlots + 1);
+}
+
+Team::Counter& Team::counter_of(Phase phase, size_t chunk) {
+  Words<Platform>& words = protocol_.words();
+  switch (phase) {
+    case Phase::Staged:
+      return words.staged[chunk % kNumChunkSlots];
+    case Phase::Reduced:
+      return words.reduced[chunk % kNumChunkSlots];
+    case Phase::Done:
+      break;
+  }
+  return words.finished;
+}
+
+void Team::pass(Phase phase, size_t chunk) {
+  if (tactics_.has_own_cores) {
+    protocol_.show(status(rank_).marks[static_cast<size_t>(phase)].value, mark_of(chunk));
+  } else {
+    signal(counter_of(phase, chunk), target_of(chunk));
   }
 }
 
+void Team::await_all(Phase phase, size_t chunk, Deadline deadline) {
+  if (!tactics_.has_own_cores) {
+    await(counter_of(phase, chunk), target_of(chunk), deadline);
+    return;
+  }
+  const auto all_there = [&, mark = mark_of(chunk)] {
+    bool all = true;
+    for (int rank = 0; rank < size_; ++rank) {
+      all &= status(rank).marks[static_cast<size_t>(phase)].value.load() >= mark;
+    }
+    return all;
+  };
+  protocol_.await_marks(all_there, deadline, [this] { find_departed(); });
+}
+
 void Team::spread_ranks() const {
-  if (static_cast<size_t>(size_) <= usable_cores_.size()) {
+  if (tactics_.has_own_cores || static_cast<size_t>(size_) <= usable_cores_.size()) {
     return;
   }
   std::vector<int> cores;
@@ -150,10 +245,10 @@ void Team::spread_ranks() const {
   }
 }
 
-void Team::announce(const Task& task) {
+void Team::announce(const Task& task, Alone alone) {
   std::byte* const arena = arenas_[static_cast<size_t>(rank_)];
   const size_t parity = round_ % 2;
-  Announcement& mine = reinterpret_cast<Announcement*>(arena + layout_.announcements)[parity];
+  Announcement& mine = own_announcement();
   mine.call = task.part_of.value_or(CallId{.kind = task.kind,
                                            .type = task.type,
                                            .reduction = task.reduction,
@@ -168,10 +263,11 @@ void Team::announce(const Task& task) {
     }
   }
   const size_t bytes = own_input_bytes(task, rank_, size_);
-  const bool small = is_small(task, size_);
+  const bool small = is_small(task);
   // Small inputs that are only read go through the slot even if they are bound: nobody waits at the
   // end for those who still read, and the slot stays as it is while the caller changes its buffer.
-  const bool in_place = !small || task.kind == Kind::AllReduce;
+  const bool reads_only = task.kind != Kind::AllReduce || (alone == Alone::Reduce && is_flat(task));
+  const bool in_place = !small || !reads_only;
   mine.location = in_place ? locate(task.input, bytes) : Location{};
   mine.core = current_core();
   mine.joined = false;
@@ -194,8 +290,8 @@ void Team::announce(const Task& task) {
 bool Team::join(const Task& task) const {
   const int sibling = sibling_of(rank_);
   // Sums of 16 bits are rounded once, at the end; the slot would round them before.
-  if (task.kind != Kind::AllReduce || is_tiny(task, size_) || is_half(task.type) ||
-      sibling >= size_ || status(sibling).staged.load() != round_ ||
+  if (task.kind != Kind::AllReduce || tactics_.has_own_cores || is_for_one(task) ||
+      is_half(task.type) || sibling >= size_ || status(sibling).staged.load() != round_ ||
       !announcement(sibling).call.agrees_with(announcement(rank_).call)) {
     return false;
   }
@@ -212,14 +308,14 @@ void Team::begin_alone(const Task& task, Alone alone) {
   Words<Platform>& words = protocol_.words();
   // Relaxed: no other rank looks at these until open(), which publishes them.
   constexpr auto kRelaxed = std::memory_order_relaxed;
-  if (alone == Alone::Reduce && task.kind == Kind::AllReduce && is_tiny(task, size_)) {
+  if (alone == Alone::Reduce && task.kind == Kind::AllReduce && is_for_one(task)) {
     reduce_alone(task);
     return;
   }
   words.claimed.value.store(0, kRelaxed);
   words.completed.value.store(0, kRelaxed);
   words.finished.value.store(0, kRelaxed);
-  if (!is_small(task, size_)) {
+  if (!is_small(task)) {
     for (int slot = 0; slot < kNumChunkSlots; ++slot) {
       words.staged[slot].value.store(0, kRelaxed);
       words.reduced[slot].value.store(0, kRelaxed);
@@ -257,10 +353,9 @@ void Team::await(Counter& counter, uint64_t target, Deadline deadline) {
 }
 
 void Team::finish(const Task& task) {
-  Counter& finished = protocol_.words().finished;
   at_state(State::Signal);
-  signal(finished, static_cast<uint64_t>(size_));
-  await(finished, static_cast<uint64_t>(size_), task.deadline);
+  pass(Phase::Done);
+  await_all(Phase::Done, 0, task.deadline);
 }
 
 void Team::stop_if_interrupted() const {
@@ -277,6 +372,11 @@ void Team::depart() {
 const Announcement& Team::announcement(int rank) const {
   return reinterpret_cast<const Announcement*>(arenas_[static_cast<size_t>(rank)] +
                                                layout_.announcements)[round_ % 2];
+}
+
+Announcement& Team::own_announcement() const {
+  return reinterpret_cast<Announcement*>(arenas_[static_cast<size_t>(rank_)] +
+                                         layout_.announcements)[round_ % 2];
 }
 
 bool Team::all_bound() const {

@@ -23,6 +23,7 @@
 #include "shm/kernels.h"
 #include "shm/protocol.h"
 #include "shm/segment.h"
+#include "shm/tactics.h"
 #include "shm/types.h"
 
 namespace lockstep::shm {
@@ -105,8 +106,9 @@ class PieceMap;
 class Team {
  public:
   // `arenas` are the mapped arenas of all ranks, each of arena_layout(size).bytes, zero at the
-  // start.
-  Team(int rank, std::vector<std::byte*> arenas);
+  // start. Whether every rank has a core of its own is found at the first meeting, by the cores
+  // that they may use; `num_cores` says it instead.
+  Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_cores = {});
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -139,8 +141,12 @@ class Team {
   Location locate(const void* data, size_t bytes) const;
   enum class Alone { Reduce, Only };  // what the last rank to arrive does with tiny data
   void meet(const Task& task, Alone alone = Alone::Reduce);  // everything until the gate
-  void announce(const Task& task);
+  void announce(const Task& task, Alone alone);
   bool join(const Task& task) const;
+  void pass_gate(const Task& task, Alone alone);
+  void pass_marks(const Task& task);
+  void publish_cores() const;
+  void count_cores();  // of all ranks together
   void begin_alone(const Task& task, Alone alone);
   void compare_announcements() const;
   void find_departed() const;
@@ -148,15 +154,27 @@ class Team {
   void await_gate(Deadline deadline);
   void await(Counter& counter, uint64_t target, Deadline deadline);
   void signal(Counter& counter, uint64_t target) { protocol_.signal(counter, target); }
+  // This rank is through the phase (of the chunk); every rank is.
+  void pass(Phase phase, size_t chunk = 0);
+  void await_all(Phase phase, size_t chunk, Deadline deadline);
+  Counter& counter_of(Phase phase, size_t chunk);
+  uint64_t target_of(size_t chunk) const;
+  uint64_t mark_of(size_t chunk) const;
   void finish(const Task& task);  // returns when every rank has called it
   void stop_if_interrupted() const;
   const Announcement& announcement(int rank) const;
+  Announcement& own_announcement() const;
   RankStatus& status(int rank) const;
   bool all_bound() const;                               // every rank's data is in a bound buffer
   static int sibling_of(int rank) { return rank ^ 1; }  // in the tree; the last rank may have none
   std::byte* shared_input(int rank) const;
   std::byte* slot(int rank) const;
   std::byte* chunk_slot(int rank, size_t chunk) const;
+  // Every rank's input, if it is not in place, goes whole into a slot before the ranks meet.
+  bool is_small(const Task& task) const;
+  // So little that the last rank to arrive does the whole reduction before the others wake.
+  bool is_for_one(const Task& task) const;
+  bool is_flat(const Task& task) const;  // through the slots, even from bound buffers
 
   // reduce.cpp
   void gather_inputs();                         // finds every rank's data of this operation
@@ -166,7 +184,10 @@ class Team {
   void reduce_scatter(const Task& task);
   void reduce_range(const Task& task, void* const* data, size_t count);
   void reduce_alone(const Task& task);
+  void reduce_flat(const Task& task);
+  void reduce_slice(const Task& task);
   void reduce_claimed(const Task& task);
+  size_t claim();
   void exchange_slice(const Task& task, int num_slices, Exchange& exchange);
   void reduce_pipelined(const Task& task);
   void reduce_piece(const Task& task, const PieceMap& map, size_t chunk) const;
@@ -188,7 +209,10 @@ class Team {
   const ArenaLayout layout_;
   Protocol<Platform> protocol_;
   const std::vector<int> usable_cores_;
-  uint64_t round_ = 0;  // operations so far: k of protocol.h
+  const bool counts_cores_;
+  Tactics tactics_;
+  uint64_t num_taken_ = 0;  // claims of all ranks in the operations before
+  uint64_t round_ = 0;      // operations so far: k of protocol.h
   uint32_t next_buffer_ = 1;
   std::map<uint32_t, Binding> bindings_;
   std::map<const std::byte*, uint32_t> buffer_at_;  // by own address

@@ -15,12 +15,6 @@ size_t payload_bytes(const Task& task);
 // Bytes that this rank gives.
 size_t own_input_bytes(const Task& task, int rank, int size);
 
-// Every rank's input, if it is not in place, goes whole into a slot before the ranks meet.
-bool is_small(const Task& task, int size);
-
-// So little that the last rank to arrive does the whole reduction before the others wake.
-bool is_tiny(const Task& task, int size);
-
 // The inputs of ranks 2i and 2i + 1, in this order, into `sum`, which may be one of them.
 void reduce_siblings(const Task& task, const void* const* pair, void* sum, size_t count);
 

@@ -110,10 +110,14 @@ class RandomCases {
 
 TEST(RandomSchedules, GiveTheRightResults) {
   const uint64_t num_seeds = is_long() ? 100 : 2;
-  for (const int size : {2, 3, 4, 8}) {
-    CaseRunner runner(size, kIsTsan ? kTsanLimits : kLimits);
+  const std::pair<int, Cores> worlds[] = {{2, Cores::TooFew}, {2, Cores::Enough},
+                                          {3, Cores::TooFew}, {3, Cores::Enough},
+                                          {4, Cores::TooFew}, {8, Cores::TooFew}};
+  for (const auto& [size, cores] : worlds) {
+    CaseRunner runner(size, kIsTsan ? kTsanLimits : kLimits, cores);
     for (uint64_t seed = 1; seed <= num_seeds; ++seed) {
-      SCOPED_TRACE(testing::Message() << "size " << size << " seed " << seed);
+      SCOPED_TRACE(testing::Message()
+                   << "size " << size << " cores " << num_cores(cores, size) << " seed " << seed);
       const auto cases =
           RandomCases(runner, size, seed * 100 + static_cast<uint64_t>(size)).make(kNumOperations);
       delay_seed.store(seed);

@@ -30,16 +30,28 @@ std::chrono::nanoseconds cpu_time() {
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
-TEST(TeamStops, AtTheDeadline) {
-  ThreadTeam threads(2);
+class TeamStops : public ::testing::TestWithParam<Cores> {
+ protected:
+  ThreadTeam team_of(int size) const { return ThreadTeam(size, GetParam()); }
+};
+
+std::string name_of(const ::testing::TestParamInfo<Cores>& cores) {
+  return cores.param == Cores::Enough ? "OfTheirOwn" : "TooFew";
+}
+
+INSTANTIATE_TEST_SUITE_P(OnCores, TeamStops, ::testing::Values(Cores::TooFew, Cores::Enough),
+                         name_of);
+
+TEST_P(TeamStops, AtTheDeadline) {
+  ThreadTeam threads = team_of(2);
   const auto stopped =
       ending_of<Stopped>([&] { threads.team(0).run({.deadline = Deadline::after(20ms)}); });
   ASSERT_TRUE(stopped);
   EXPECT_EQ(stopped->why, Stopped::Why::Deadline);
 }
 
-TEST(TeamStops, WithoutUsingACoreUntilThen) {
-  ThreadTeam threads(2);
+TEST_P(TeamStops, WithoutUsingACoreUntilThen) {
+  ThreadTeam threads = team_of(2);
   const auto before = cpu_time();
   const auto started = Clock::now();
   EXPECT_TRUE(
@@ -48,9 +60,9 @@ TEST(TeamStops, WithoutUsingACoreUntilThen) {
   EXPECT_LT(cpu_time() - before, 5ms);
 }
 
-TEST(TeamStops, WhenInterruptedAndForGood) {
+TEST_P(TeamStops, WhenInterruptedAndForGood) {
   for (int round = 0; round < 50; ++round) {
-    ThreadTeam threads(3);
+    ThreadTeam threads = team_of(3);
     threads.run([&](int rank) {
       if (rank == 2) {
         threads.team(0).interrupt();
@@ -66,9 +78,9 @@ TEST(TeamStops, WhenInterruptedAndForGood) {
   }
 }
 
-TEST(TeamStops, WhenARankHasLeft) {
+TEST_P(TeamStops, WhenARankHasLeft) {
   for (int round = 0; round < 50; ++round) {
-    ThreadTeam threads(3);
+    ThreadTeam threads = team_of(3);
     threads.run([&](int rank) {
       Team& team = threads.team(rank);
       std::vector<float> data(100000, 1);  // the others may still be in it when rank 1 leaves
@@ -107,7 +119,7 @@ std::vector<std::optional<Ending>> endings(ThreadTeam& threads, MakeTask make_ta
   return found;
 }
 
-TEST(TeamStops, WhenRanksCallDifferentOperations) {
+TEST_P(TeamStops, WhenRanksCallDifferentOperations) {
   std::vector<std::byte> data(1 << 10);
   const Task usual{.kind = Kind::AllReduce,
                    .type = DataType::Int32,
@@ -120,7 +132,7 @@ TEST(TeamStops, WhenRanksCallDifferentOperations) {
   others[2].type = DataType::Float32;
   others[3].reduction = Reduction::Max;
   for (const Task& other : others) {
-    ThreadTeam threads(3);
+    ThreadTeam threads = team_of(3);
     const auto found = endings<Disagreement>(threads, [&](int rank) {
       Task task = rank == 2 ? other : usual;
       task.sequence = 100 + rank;
@@ -137,13 +149,15 @@ TEST(TeamStops, WhenRanksCallDifferentOperations) {
         EXPECT_EQ(disagreement->of_rank_0.sequence, 100);
       }
     }
-    EXPECT_EQ(num_found, 1);
+    // At the gate the last to come is the judge; by marks everyone is.
+    EXPECT_GE(num_found, 1);
+    EXPECT_TRUE(GetParam() == Cores::Enough || num_found == 1);
     EXPECT_EQ(data, std::vector<std::byte>(1 << 10)) << "data was moved";
   }
 }
 
-TEST(TeamStops, WhenSplitsDoNotMatch) {
-  ThreadTeam threads(2);
+TEST_P(TeamStops, WhenSplitsDoNotMatch) {
+  ThreadTeam threads = team_of(2);
   std::vector<std::byte> data(100);
   const std::vector<int64_t> three{3, 3};
   const std::vector<int64_t> wrong{3, 4};
@@ -214,10 +228,15 @@ constexpr Sum kSums[] = {
     {DataType::Bool, Reduction::BitOr},
 };
 
-TEST(TeamExchange, WithoutOtherNodesIsAnAllReduce) {
+class TeamExchange : public TeamStops {};
+
+INSTANTIATE_TEST_SUITE_P(OnCores, TeamExchange, ::testing::Values(Cores::TooFew, Cores::Enough),
+                         name_of);
+
+TEST_P(TeamExchange, WithoutOtherNodesIsAnAllReduce) {
   constexpr int kSize = 4;
   constexpr size_t kBytes = 100 << 10;
-  ThreadTeam threads(kSize);
+  ThreadTeam threads = team_of(kSize);
   const std::vector<std::byte*> buffers = threads.bind(kBytes);
   for (const auto& [type, reduction] : kSums) {
     Oracle oracle({.type = type, .num_ranks = kSize, .bytes = kBytes});

@@ -64,9 +64,14 @@ std::vector<size_t> counts_for(const Sum& sum) {
   return is_thorough(sum) ? awkward_counts(sum.type) : few_counts(sum.type);
 }
 
-class TeamOfThreads : public ::testing::TestWithParam<int> {
+struct World {
+  int size = 1;
+  Cores cores = Cores::TooFew;
+};
+
+class TeamOfThreads : public ::testing::TestWithParam<World> {
  protected:
-  TeamOfThreads() : runner_(GetParam(), kIsTsan ? kTsanLimits : kLimits) {}
+  TeamOfThreads() : runner_(GetParam().size, kIsTsan ? kTsanLimits : kLimits, GetParam().cores) {}
 
   // The case with all ranks' data in ordinary memory, in bound buffers, and half of each; those
   // that are too large for this world are left out.
@@ -85,7 +90,7 @@ class TeamOfThreads : public ::testing::TestWithParam<int> {
     RecordProperty("cases", static_cast<int>(cases_.size()));
   }
 
-  int size() const { return GetParam(); }
+  int size() const { return GetParam().size; }
 
   CaseRunner runner_;
   std::vector<Case> cases_;
@@ -163,8 +168,16 @@ TEST_P(TeamOfThreads, BarrierHoldsUntilAllHaveCome) {
   EXPECT_EQ(num_come.load(), kNumBarriers * size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, TeamOfThreads, ::testing::Values(1, 2, 3, 4, 7, 8),
-                         [](const auto& world) { return fmt::format("{}", world.param); });
+constexpr World kWorlds[] = {{1, Cores::Enough}, {2, Cores::TooFew}, {2, Cores::Enough},
+                             {3, Cores::TooFew}, {3, Cores::Enough}, {4, Cores::TooFew},
+                             {7, Cores::TooFew}, {7, Cores::Enough}, {8, Cores::TooFew}};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, TeamOfThreads, ::testing::ValuesIn(kWorlds),
+                         [](const auto& world) {
+                           return fmt::format(
+                               "{}{}", world.param.size,
+                               world.param.cores == Cores::Enough ? "OnCoresOfTheirOwn" : "");
+                         });
 
 }  // namespace
 }  // namespace lockstep::shm::test

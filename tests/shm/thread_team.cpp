@@ -50,9 +50,13 @@ Arenas::Arenas(int size) {
   }
 }
 
-ThreadTeam::ThreadTeam(int size) : arenas_(size) {
+int num_cores(Cores cores, int num_ranks) {
+  return cores == Cores::Enough ? num_ranks : num_ranks - 1;
+}
+
+ThreadTeam::ThreadTeam(int size, Cores cores) : arenas_(size) {
   for (int rank = 0; rank < size; ++rank) {
-    teams_.push_back(std::make_unique<Team>(rank, arenas_.addresses()));
+    teams_.push_back(std::make_unique<Team>(rank, arenas_.addresses(), num_cores(cores, size)));
   }
 }
 
@@ -109,7 +113,7 @@ struct CaseRunner::Memory {
   std::byte* bound = nullptr;
 };
 
-CaseRunner::CaseRunner(int size, Limits limits) : limits_(limits), team_(size) {
+CaseRunner::CaseRunner(int size, Limits limits, Cores cores) : limits_(limits), team_(size, cores) {
   const size_t buffer_bytes = limits.input_bytes + kMaxOffsetBytes + kGuardBytes;
   const std::vector<std::byte*> bound = team_.bind(buffer_bytes);
   for (std::byte* address : bound) {

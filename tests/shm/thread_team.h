@@ -34,10 +34,14 @@ class Arenas {
   std::vector<std::byte*> addresses_;
 };
 
+// What the team takes the host to have, whatever it has: which algorithms run depends on it.
+enum class Cores { TooFew, Enough };
+int num_cores(Cores cores, int num_ranks);
+
 // A team whose ranks share this process.
 class ThreadTeam {
  public:
-  explicit ThreadTeam(int size);
+  explicit ThreadTeam(int size, Cores cores = Cores::TooFew);
 
   int size() const { return static_cast<int>(teams_.size()); }
   Team& team(int rank) { return *teams_[static_cast<size_t>(rank)]; }
@@ -82,7 +86,7 @@ class CaseRunner {
     size_t input_bytes = 0;   // of a rank, in one case
     size_t output_bytes = 0;  // AllGather, AllToAll
   };
-  CaseRunner(int size, Limits limits);
+  CaseRunner(int size, Limits limits, Cores cores);
   ~CaseRunner();
 
   ThreadTeam& threads() { return team_; }
