@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -13,7 +14,15 @@
 namespace lockstep {
 
 std::string errno_text(int error) {
-  return std::generic_category().message(error);
+  std::string text = std::generic_category().message(error);
+  rlimit limit{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    text += fmt::format(" (this process may have {}: `ulimit -n`; its hard limit is {})",
+                        limit.rlim_cur, limit.rlim_max);
+  } else if (error == ENFILE) {
+    text += " (on this host: the sysctl fs.file-max)";
+  }
+  return text;
 }
 
 void UniqueFd::reset(int fd) {
