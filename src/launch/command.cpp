@@ -33,9 +33,10 @@ std::string fill(const std::string& text, std::string_view name, int number) {
   std::string result;
   size_t done = 0;
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, done)) {
+    const bool is_escaped = at > done && text[at - 1] == '\\';
     const bool is_shells = at > 0 && text[at - 1] == '$';
-    result.append(text, done, at - done);
-    result += is_shells ? std::string(name) : std::to_string(number);
+    result.append(text, done, at - done - (is_escaped ? 1 : 0));
+    result += is_shells || is_escaped ? std::string(name) : std::to_string(number);
     done = at + name.size();
   }
   return result.append(text, done);

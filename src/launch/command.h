@@ -26,9 +26,8 @@ struct RankNumbers {
 };
 
 // {rank}, {local_rank} and {world_size} replaced in the arguments, for programs that are told their
-// rank on the command line. A name after "$" is a shell's variable and stays, but for torchrun's
-// own
-// ${local_rank}.
+// rank on the command line. A backslash is an escape: \{rank} becomes the text {rank}. A name after
+// "$" is a shell's variable and stays, but for torchrun's own ${local_rank}.
 std::vector<std::string> fill_placeholders(std::vector<std::string> command,
                                            const RankNumbers& numbers);
 

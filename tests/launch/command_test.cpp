@@ -41,6 +41,13 @@ TEST(FillPlaceholders, OnlyExactNamesInArguments) {
               ElementsAre("x", "{node}", "{ rank }", "{5}", "{}", "{rank"));
 }
 
+TEST(FillPlaceholders, ABackslashKeepsThem) {
+  const RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
+  EXPECT_THAT(fill_placeholders(
+                  {"x", "\\{rank}", "a\\{local_rank}b{rank}", "\\{rank}{rank}", "\\n"}, numbers),
+              ElementsAre("x", "{rank}", "a{local_rank}b5", "{rank}5", "\\n"));
+}
+
 TEST(FillPlaceholders, AShellsVariableIsItsOwnButTorchrunsIsReplaced) {
   const RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
   EXPECT_THAT(fill_placeholders({"sh", "-c", "echo ${rank} $rank ${local_rank}"}, numbers),
