@@ -50,8 +50,9 @@ struct StreamRoute {
 // name.
 StreamRoute stream_route(const OutputOptions& options, int local_rank, size_t stream);
 
-// Makes a folder under $TMPDIR for the log files that are wanted though there is no log_dir, and
-// says in the log which. Throws IoError.
+// Makes a folder for the log files that are wanted though there is no log_dir, and says in the log
+// which: under $TMPDIR or, if that is not set, /tmp, /var/tmp or $XDG_RUNTIME_DIR. If it cannot,
+// `tee` is given up, with a warning; for `redirects`, whose output would be lost, throws IoError.
 void choose_log_dir(OutputOptions& options);
 
 // `prefix_template` for one rank.
