@@ -14,7 +14,7 @@ constexpr const char* kExamples =
     "spellings\n"
     "count, --log-dir and --log_dir. {rank}, {local_rank} and {world_size} in the program's "
     "arguments\n"
-    "are replaced by each rank's own.\n"
+    "are replaced by each rank's own; \\{rank} stays as {rank}.\n"
     "\n"
     "Examples:\n"
     "  lockstep run --nproc-per-node 4 ./my_program --epochs 3\n"
@@ -79,13 +79,16 @@ void add_supervision_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--max-restarts", flags.max_restarts, "N",
       "Start all ranks anew up to N times after a failure (0)", group);
   add(app, "--stop-grace,--shutdown-timeout", flags.stop_grace, "SECONDS",
-      "From SIGTERM to SIGKILL when the job is stopped (10, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
+      "From the signal to SIGKILL when the job is stopped (10, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
       group);
   add(app, "--signals-to-handle", flags.signals_to_handle, "SIGNALS",
-      "That end the job (SIGTERM,SIGINT,SIGHUP,SIGQUIT)", group);
-  add(app, "--isolation", flags.isolation, "auto|pidns|guardian",
-      "How leftovers are found: pidns (a PID namespace), guardian (a watching parent), or auto: "
-      "pidns where it is permitted",
+      "That end the job (SIGTERM,SIGINT,SIGHUP,SIGQUIT): the ranks get the one that came", group);
+  add(app, "--stdin", flags.stdin_rank, "RANK",
+      "Give this rank the launcher's input; a terminal becomes its own, for pdb and passwords",
+      group);
+  add(app, "--isolation", flags.isolation, "auto|pidns|userns|guardian",
+      "How leftovers are found: pidns (a PID namespace), userns (the same for ordinary users), "
+      "guardian (a watching parent), or auto: the first that is permitted",
       group);
   add(app, "--monitor-interval", flags.monitor_interval, "SECONDS",
       "Accepted: a death is noticed at once, nobody polls", group);

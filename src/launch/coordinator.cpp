@@ -98,7 +98,7 @@ void Coordinator::take(MemberId id, Member& member, const MemberMessage& message
   if (message.kind == MemberSays::Failed) {
     break_off(members_.size() > 1 ? fmt::format("{}: {}", who(member), message.text) : message.text,
               message.status.shell_code());
-    fail(false, now);
+    fail(false, now, message.rank);
     return;
   }
   if (message.rank < 0 || message.rank >= static_cast<int>(ranks_.size())) {
@@ -134,7 +134,7 @@ void Coordinator::take_end(const MemberMessage& message, Time now) {
 }
 
 // A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
-void Coordinator::fail(bool is_membership, Time now) {
+void Coordinator::fail(bool is_membership, Time now, int gone_rank) {
   if (state_ != State::Running) {
     return;
   }
@@ -144,12 +144,33 @@ void Coordinator::fail(bool is_membership, Time now) {
     ++restarts_;
   }
   if (start_anew) {
-    actions_.say(make_report(options_.name, ranks_, cause_).text);
+    actions_.say(make_report(options_.name, ranks_to_be_stopped(gone_rank), cause_).text);
     say(is_free ? "starting all ranks anew without it"
                 : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
                               options_.max_restarts));
   }
   stop(start_anew, now);
+}
+
+// The ranks as they will be once they are stopped, for a report that is told before. Those of hosts
+// that are lost, and of a node that is gone with all its ranks (`gone_rank` is one of them), are
+// not there to be stopped.
+std::vector<RankRecord> Coordinator::ranks_to_be_stopped(int gone_rank) const {
+  std::vector<RankRecord> ranks = ranks_;
+  const bool is_node_gone = gone_rank >= 0 && gone_rank < static_cast<int>(ranks.size());
+  const int gone_node = is_node_gone ? ranks[static_cast<size_t>(gone_rank)].node : -1;
+  for (RankRecord& rank : ranks) {
+    const bool is_there = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+      const Member& member = entry.second;
+      return member.order >= 0 && rank.node >= member.place.first_node &&
+             rank.node < member.place.first_node + member.info.num_nodes;
+    });
+    if (!rank.ended && is_there && rank.node != gone_node) {
+      rank.ended = rank.stopped = true;
+      rank.status = {.signal = SIGTERM};
+    }
+  }
+  return ranks;
 }
 
 void Coordinator::break_off(const std::string& why, int code) {
@@ -159,10 +180,10 @@ void Coordinator::break_off(const std::string& why, int code) {
   }
 }
 
-void Coordinator::stop(bool start_anew, Time now) {
+void Coordinator::stop(bool start_anew, Time now, int signal) {
   state_ = State::Stopping;
   start_anew_ = start_anew;
-  tell_all(HeadSays::Stop);
+  tell_all(HeadSays::Stop, signal);
   settle(now);
 }
 
@@ -242,7 +263,7 @@ void Coordinator::signal(int signal, Time now) {
   if (state_ == State::Stopping) {
     if (stop_asked_) {  // they were asked; now they are told
       stop_asked_.reset();
-      stop(false, now);
+      stop(false, now, signal);
     } else if (signal == SIGINT) {
       tell_all(HeadSays::Kill);
     }
@@ -263,7 +284,7 @@ void Coordinator::signal(int signal, Time now) {
     start_anew_ = false;
     state_ = State::Stopping;
   } else {
-    stop(false, now);
+    stop(false, now, signal);
   }
 }
 
@@ -331,7 +352,7 @@ void Coordinator::tick(Time now) {
   if (stop_asked_ && now >= *stop_asked_) {
     stop_asked_.reset();
     say("the ranks that were asked to end still run: stopping them");
-    stop(false, now);
+    stop(false, now, SIGTERM);
   }
   if (state_ != State::Gathering) {
     return;
@@ -383,9 +404,9 @@ Deadline Coordinator::next_tick() const {
   return next;
 }
 
-void Coordinator::tell_all(HeadSays kind) {
+void Coordinator::tell_all(HeadSays kind, int signal) {
   for (const auto& [id, member] : members_) {
-    actions_.send(id, {.kind = kind, .generation = generation_});
+    actions_.send(id, {.kind = kind, .generation = generation_, .signal = signal});
   }
 }
 

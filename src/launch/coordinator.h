@@ -89,16 +89,17 @@ class Coordinator {
   bool may_leave(const Member& member, int signal) const;
   void let_go(MemberId id, int signal, Time now);
   bool has_failed() const;
-  void fail(bool is_membership, Time now);
+  void fail(bool is_membership, Time now, int gone_rank = -1);
+  std::vector<RankRecord> ranks_to_be_stopped(int gone_rank) const;
   void break_off(const std::string& why, int code);
-  void stop(bool start_anew, Time now);
+  void stop(bool start_anew, Time now, int signal = 0);
   void gather(Time now);
   void start(Time now);
   std::vector<MemberId> order_members() const;
   void settle(Time now);  // if no process of the generation is left
   void end(Report report);
   void tell_end(MemberId id);
-  void tell_all(HeadSays kind);
+  void tell_all(HeadSays kind, int signal = 0);
   void say(const std::string& sentence) const;
   std::string who(const Member& member) const;
   bool is_elastic() const { return options_.min_nodes < options_.max_nodes; }

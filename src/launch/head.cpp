@@ -1,24 +1,14 @@
 #include "launch/head.h"
 
-#include <unistd.h>
-
 #include <lockstep/base/error.h>
 
 #include "base/store_protocol.h"
 
 namespace lockstep {
 
-namespace {
-
-void say(const std::string& lines) {
-  const ssize_t ignored = ::write(STDERR_FILENO, lines.data(), lines.size());
-  static_cast<void>(ignored);  // there is nobody left to tell
-}
-
-}  // namespace
-
 Head::Head(const CoordinatorOptions& options, StoreServer& store,
-           std::function<void(const HeadMessage&)> tell_local)
+           std::function<void(const HeadMessage&)> tell_local,
+           std::function<void(const std::string& lines)> say)
     : store_(store),
       tell_local_(std::move(tell_local)),
       coordinator_(options,
@@ -31,7 +21,7 @@ Head::Head(const CoordinatorOptions& options, StoreServer& store,
                         },
                     .begin_generation = [this](int64_t g) { store_.begin_generation(g); },
                     .ask_ranks = [this](const std::string& what) { return ask_ranks(what); },
-                    .say = say},
+                    .say = std::move(say)},
                    Clock::now()) {
   store_.listen_to_agents(*this);
 }

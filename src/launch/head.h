@@ -15,9 +15,10 @@ namespace lockstep {
 class Head : private AgentListener {
  public:
   // `store` must outlive this object. `tell_local`: what the coordinator tells the member in this
-  // process, if there is one; it is called from inside this object's methods.
+  // process, if there is one; it is called from inside this object's methods. `say`: to the user.
   Head(const CoordinatorOptions& options, StoreServer& store,
-       std::function<void(const HeadMessage&)> tell_local);
+       std::function<void(const HeadMessage&)> tell_local,
+       std::function<void(const std::string& lines)> say);
 
   // From the member in this process.
   void hear_local(const MemberMessage& message);

@@ -25,7 +25,6 @@ namespace {
 constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
 constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
 constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
-constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
 
 void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
   for (const NodePlan& node : nodes) {
@@ -47,6 +46,8 @@ Leader::Leader(const LaunchOptions& options, Meeting meeting)
       meeting_(std::move(meeting)),
       file_limit_(raise_file_limit()),
       master_(reserve_port(options.master_port)),
+      voice_({.fd = STDERR_FILENO, .board = &board_}),
+      keyboard_(STDIN_FILENO),
       last_turn_(Clock::now()) {
   if (meeting_.is_head) {
     open_head();
@@ -89,7 +90,8 @@ void Leader::open_head() {
                          .last_call = options_.meeting.last_call,
                          .lost_after = options_.meeting.lost_after,
                          .stop_grace = options_.stop_grace},
-      *store_, [this](const HeadMessage& message) { obey(message); });
+      *store_, [this](const HeadMessage& message) { obey(message); },
+      [this](const std::string& lines) { say_lines(lines); });
 }
 
 MemberInfo Leader::describe() const {
@@ -146,25 +148,35 @@ void Leader::start_hosts() {
   std::erase_if(job.environment, [](const auto& entry) {
     return entry.first.starts_with("LOCKSTEP_JOB_") || entry.first == "LOCKSTEP_SSH";
   });
-  starter_ = std::make_unique<Starter>(options_, job);
+  starter_ = std::make_unique<Starter>(options_, job, board_);
 }
 
 void Leader::block_signals() {
   ::signal(SIGCHLD,
            SIG_DFL);  // ignored, as some parents leave it, children would not be ours to wait for
   ::signal(SIGPIPE, SIG_IGN);
-  sigset_t mask;
-  ::sigemptyset(&mask);
-  std::vector<int> wanted = options_.stop_signals;
-  wanted.push_back(SIGUSR1);
-  for (const int signal : wanted) {
+  // nohup, or a shell's background job: what was ignored stays so, unless it is asked for.
+  const auto is_ignored = [](int signal) {
     struct sigaction action {};
     ::sigaction(signal, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) {  // nohup, or a shell's background job: it stays ignored
+    return action.sa_handler == SIG_IGN;
+  };
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  if (!is_ignored(SIGUSR1)) {
+    ::sigaddset(&mask, SIGUSR1);
+  }
+  for (const int signal : options_.stop_signals) {
+    if (options_.signals_are_given || !is_ignored(signal)) {
       ::sigaddset(&mask, signal);
     }
   }
   ::sigprocmask(SIG_BLOCK, &mask, nullptr);
+  for (const int signal : options_.stop_signals) {
+    if (::sigismember(&mask, signal) == 1) {
+      ::signal(signal, SIG_DFL);  // the kernel drops an ignored one, blocked or not
+    }
+  }
   signals_.reset(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) {
     throw IoError("cannot make a signalfd: {}", errno_text(errno));
@@ -185,6 +197,9 @@ Deadline Leader::next_timeout() const {
   if (stager_) {
     next = next.earlier(stager_->next_timeout());
   }
+  if (voice_.is_busy()) {
+    next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+  }
   return next;
 }
 
@@ -200,11 +215,13 @@ void Leader::poll_once() {
   if (is_over() && stager_) {
     stager_->stop();
   }
-  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
-                            {head_ ? head_->fd() : -1, POLLIN, 0},
-                            {link_ ? link_->fd() : -1, POLLIN, 0},
-                            {options_.life_fd, POLLIN, 0},
-                            {stager_ ? stager_->fd() : -1, POLLIN, 0}};
+  std::vector<pollfd> polls{
+      {signals_.get(), POLLIN, 0},
+      {head_ ? head_->fd() : -1, POLLIN, 0},
+      {link_ ? link_->fd() : -1, POLLIN, 0},
+      {options_.life_fd, POLLIN, 0},
+      {stager_ ? stager_->fd() : -1, POLLIN, 0},
+      {voice_.backlog() > 0 && !voice_.is_busy() ? voice_.fd() : -1, POLLOUT, 0}};
   if (ranks_) {
     ranks_->add_polls(polls);
   }
@@ -212,6 +229,7 @@ void Leader::poll_once() {
     starter_->add_polls(polls);
   }
   ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
+  voice_.write_some();
   // The ranks first: an end that came before a signal is the cause of what follows.
   if (ranks_ && !ranks_->is_gone()) {
     ranks_->serve();
@@ -249,6 +267,8 @@ void Leader::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
+    const auto& stops = options_.stop_signals;
+    told_to_stop_ = told_to_stop_ || std::find(stops.begin(), stops.end(), signal) != stops.end();
     if (head_) {
       head_->signal(signal);
     } else if (link_) {
@@ -382,7 +402,7 @@ void Leader::obey(const HeadMessage& message) {
       break;
     case HeadSays::Stop:
       if (ranks_) {
-        ranks_->stop();
+        ranks_->stop(message.signal);
       }
       break;
     case HeadSays::Kill:
@@ -429,6 +449,7 @@ void Leader::start_ranks(const Assignment& place) {
     }
     ranks_ = std::make_unique<LocalRanks>(
         LocalRanksOptions{.generation = place.generation,
+                          .board = &board_,
                           .stop_grace = options_.stop_grace,
                           .tell = [this](const MemberMessage& message) { tell(message); },
                           .say = [this](const std::string& sentence) { say(sentence); }},
@@ -443,49 +464,6 @@ void Leader::start_ranks(const Assignment& place) {
                          .text = error.what()});
     deferred_.push_back({.kind = MemberSays::Idle, .generation = place.generation});
   }
-}
-
-void Leader::say(const std::string& sentence) const {
-  const std::string line = fmt::format("{}: {}\n", options_.name, sentence);
-  const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
-  static_cast<void>(ignored);  // there is nobody left to tell
-}
-
-// Members hear of the end, and what hosts still write comes out.
-void Leader::bid_farewell() {
-  const Deadline farewell = Deadline::after(kFarewellTime);
-  const auto is_done = [this] {
-    return !head_->has_members() && (!starter_ || starter_->is_quiet());
-  };
-  while (!is_done() && !farewell.expired()) {
-    std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
-    Deadline next = farewell;
-    if (starter_) {
-      starter_->add_polls(polls);
-      next = next.earlier(starter_->next_timeout());
-    }
-    ::poll(polls.data(), polls.size(), next.poll_ms());
-    head_->serve();
-    if (starter_) {
-      starter_->serve(polls);
-    }
-  }
-}
-
-int Leader::finish() {
-  Report report;
-  if (head_) {
-    bid_farewell();
-    report = head_->report();
-  } else {
-    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
-  }
-  const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
-  if (!report.text.empty() && !is_quiet) {
-    const ssize_t ignored = ::write(STDERR_FILENO, report.text.data(), report.text.size());
-    static_cast<void>(ignored);
-  }
-  return report.exit_code;
 }
 
 }  // namespace lockstep

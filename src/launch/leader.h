@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/store_server.h"
 #include "base/unique_fd.h"
+#include "launch/console.h"
 #include "launch/head.h"
 #include "launch/head_link.h"
 #include "launch/launch.h"
@@ -19,6 +20,7 @@
 #include "launch/plan.h"
 #include "launch/stage.h"
 #include "launch/starter.h"
+#include "launch/terminal.h"
 
 namespace lockstep {
 
@@ -50,7 +52,9 @@ class Leader {
   MemberInfo describe() const;
   bool may_come_back() const;
   void give_up(const std::string& why);
-  void say(const std::string& sentence) const;
+  void say(const std::string& sentence);
+  void say_lines(const std::string& lines);
+  void speak_out();
   bool is_over() const;
   void bid_farewell();
   int finish();
@@ -60,6 +64,10 @@ class Leader {
   const rlimit file_limit_;  // as this process found it: the ranks get it back
   const ReservedPort master_;
   UniqueFd signals_;
+  ConsoleBoard board_;
+  Console voice_;  // standard error: a reader that does not read must not hold up the job
+  LentTerminal keyboard_;
+  bool told_to_stop_ = false;  // by a signal
 
   // One of the two: the head is here, or it is elsewhere.
   std::unique_ptr<StoreServer> store_;

@@ -30,6 +30,7 @@ struct RunFlags {
   std::string max_restarts;
   std::string stop_grace;
   std::string signals_to_handle;
+  std::string stdin_rank;
   std::string isolation;
   std::string monitor_interval;
   std::string start_method;

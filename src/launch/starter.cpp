@@ -74,8 +74,8 @@ RemoteJob receive_remote_job() {
   return job;
 }
 
-Starter::Starter(const LaunchOptions& options, const RemoteJob& job)
-    : nodes_({.program = own_program(), .ssh = SshOptions::from_env(Env())}) {
+Starter::Starter(const LaunchOptions& options, const RemoteJob& job, ConsoleBoard& board)
+    : nodes_({.program = own_program(), .ssh = SshOptions::from_env(Env()), .board = &board}) {
   RemoteJob next = job;
   for (const HostEntry& host : options.hosts) {
     next.procs_per_node = host.slots;

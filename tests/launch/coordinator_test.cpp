@@ -185,6 +185,34 @@ TEST_F(JobTest, FixedRanksOrderTheNodes) {
   EXPECT_EQ(place(0).first_rank, 4);
 }
 
+TEST_F(JobTest, RanksGetTheSignalThatCame) {
+  for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) {
+    sent_.clear();
+    begin({});
+    join(0);
+    hear(0, {.kind = MemberSays::Signal, .signal = signal});
+    ASSERT_EQ(count(0, HeadSays::Stop), 1);
+    const HeadMessage stop = HeadMessage::from_json(sent_[0].back().to_json());
+    EXPECT_EQ(stop.kind, HeadSays::Stop);
+    EXPECT_EQ(stop.signal, signal);
+  }
+}
+
+TEST_F(JobTest, ARestartSaysThatTheOthersAreStopped) {
+  begin({.max_restarts = 2});
+  join(0, {.num_nodes = 2});
+  end_rank(0, 3, 7);
+  EXPECT_NE(said_.find("3 other ranks: 3 stopped by lockstep"), std::string::npos) << said_;
+  idle(0);
+  said_.clear();
+  for (const int rank : {0, 1, 2, 3}) {
+    hear(0, {.kind = MemberSays::Started, .rank = rank, .pid = 100 + rank});
+  }
+  hear(0, {.kind = MemberSays::Failed, .rank = 2, .status = {.code = 137}, .text = "guardian"});
+  EXPECT_NE(said_.find("2 stopped by lockstep, 2 killed without a report"), std::string::npos)
+      << said_;
+}
+
 TEST_F(JobTest, ASignalStopsAllAndASecondInterruptKills) {
   begin({});
   join(0);

@@ -2,13 +2,16 @@
 
 #include <filesystem>
 #include <map>
+#include <poll.h>
 #include <regex>
+#include <signal.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launch/job.h"
+#include "support/service.h"
 
 namespace lockstep::test {
 namespace {
@@ -40,6 +43,126 @@ TEST(Output, AnUnfinishedLastLineIsWritten) {
 TEST(Output, ProgressLinesPassThrough) {
   const Output output = run_lockstep({"run", "printf", "10%%\\r20%%\\r\\ndone\\n"});
   EXPECT_EQ(output.out, "r0: 10%\rr0: 20%\rr0: \nr0: done\n");
+}
+
+// tqdm begins with a carriage return; it used to end the agent, and the job with it.
+TEST(Output, ARedrawMayBeTheFirstOutput) {
+  const Output output =
+      run_lockstep({"run", "--nproc-per-node", "2", "sh", "-c",
+                    "printf '\\r 0%%' >&2; printf '\\r10%%\\n' >&2; printf '\\r'; exit $RANK"});
+  EXPECT_EQ(output.status.code, 1) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("r1:  0%"));
+  EXPECT_THAT(output.err, HasSubstr("r1: 10%\n"));
+  EXPECT_THAT(output.err, HasSubstr("  its last output:\n    10%\n"));
+}
+
+TEST(Output, TheReportKeepsTheLineBeforeABar) {
+  const Output output =
+      run_lockstep({"run", "sh", "-c", "echo epoch 1; printf '\\r 0%%'; printf '\\r10%%'; exit 3"});
+  EXPECT_EQ(output.status.code, 3);
+  EXPECT_THAT(output.err, HasSubstr("  its last output:\n    epoch 1\n    10%\n"));
+}
+
+// A rank that goes on once `path` exists.
+std::string wait_for(const std::string& path) {
+  return "until [ -e " + path + " ]; do sleep 0.01; done; ";
+}
+
+TEST(Output, AnUnfinishedLineIsShown) {
+  TempFolder folder;
+  const std::string go = folder.path() + "/go";
+  Job job({"sh", "-c", "printf 'Loading... '; " + wait_for(go) + "echo done"});
+  EXPECT_TRUE(job.wait_for_output("r0: Loading... ", 1));
+  folder.file("go", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "r0: Loading... done\n");
+}
+
+TEST(Output, AnUnfinishedLineIsEndedByAnothers) {
+  TempFolder folder;
+  const std::string hello = folder.path() + "/hello", done = folder.path() + "/done";
+  Job job({"--nproc-per-node", "2", "sh", "-c",
+           "[ $RANK = 1 ] && { " + wait_for(hello) + "echo hello; exit; }; printf 'Loading... '; " +
+               wait_for(done) + "echo done"});
+  EXPECT_TRUE(job.wait_for_output("r0: Loading... ", 1));
+  folder.file("hello", "");
+  EXPECT_TRUE(job.wait_for_output("hello", 1));
+  folder.file("done", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "r0: Loading... \nr1: hello\nr0: done\n");
+}
+
+TEST(Output, ABarIsNotOneRedrawLate) {
+  TempFolder folder;
+  const std::string go = folder.path() + "/go";
+  Job job({"sh", "-c", "printf '\\r10%%'; " + wait_for(go) + "printf '\\r20%%\\n'"});
+  EXPECT_TRUE(job.wait_for_output("r0: 10%", 1));
+  folder.file("go", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "\rr0: 10%\rr0: 20%\n");
+}
+
+// As tqdm draws on every rank: it returns first, then draws, and ends its line at last.
+TEST(Output, BarsOfSeveralRanksComeToTheirEnd) {
+  const Output output =
+      run_lockstep({"run", "--nproc-per-node", "3", "sh", "-c",
+                    "echo epoch 1 >&2; i=0; while [ $i -le 100 ]; do printf '\\r%3d%%|##' $i >&2; "
+                    "i=$((i+10)); done; echo >&2; echo after"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}: epoch 1\n", rank)));
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}:   0%|##", rank)));
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}: 100%|##", rank)));
+    EXPECT_THAT(output.out, HasSubstr(fmt::format("r{}: after\n", rank)));
+  }
+}
+
+// Nobody reads what the ranks write, nor what the launcher says.
+class FrozenReader : public ::testing::TestWithParam<bool> {};
+
+TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
+  FdPair out = make_pipe(), err = make_pipe();
+  const bool both = GetParam();
+  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+                            both ? "yes >&2 & exec yes" : "exec yes"},
+                   .stdout_fd = out.write.get(),
+                   .stderr_fd = err.write.get(),
+                   .new_group = true});
+  const auto is_full = [](const FdPair& pipe) {
+    pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&room, 1, 0) == 0;
+  };
+  ASSERT_TRUE(wait_until([&] { return is_full(out) && (!both || is_full(err)); }));
+  const auto told = Clock::now();
+  process.kill(SIGTERM);
+  const auto status = process.wait(Deadline::after(kPatience));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code, 143);
+  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "both" : "output"; });
+
+TEST(Output, ALimitOfFilesIsNamed) {
+  const Output output =
+      shell("ulimit -n 24; exec " + lockstep_program() + " run --nproc-per-node 16 true");
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_THAT(output.err, HasSubstr("`ulimit -n`"));
+  EXPECT_THAT(output.err, HasSubstr("24"));
+}
+
+TEST(Output, TeeDoesWithoutAFolderThatItMayWriteTo) {
+  const std::string run = lockstep_program() + " run --tee 3 echo hi";
+  const std::string hide = "for d in /tmp /var/tmp; do mount -t tmpfs -o ro none $d; done; ";
+  const Output trial = shell("unshare -m sh -c '" + hide + "'");
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  const Output output =
+      shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide + run + "'");
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(output.out, "r0: hi\n");
+  EXPECT_THAT(output.err, HasSubstr("Read-only file system"));
+  EXPECT_THAT(output.err, HasSubstr("--log-dir"));
 }
 
 TEST(Output, LinesAreNeverTorn) {
