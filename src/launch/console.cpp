@@ -75,16 +75,13 @@ void ConsoleBoard::unlock(size_t place, const void* owner) {
   ::fcntl(memory_.get(), F_SETLK, &range);
 }
 
-Console::Console(ConsoleOptions options) : options_(options), fd_(options.fd) {
+// O_NONBLOCK belongs to the open file, which others have too (the user's shell, at a terminal). So
+// a pipe or terminal is opened again; a file must not be: its position is shared with others. Done
+// when there is something to write: until then the descriptor may come to lead elsewhere.
+void Console::open_without_blocking() {
   if (options_.board != nullptr) {
     place_ = options_.board->place_of(options_.fd);
   }
-  open_without_blocking();
-}
-
-// O_NONBLOCK belongs to the open file, which others have too (the user's shell, at a terminal). So
-// a pipe or terminal is opened again; a file must not be: its position is shared with others.
-void Console::open_without_blocking() {
   struct stat info {};
   if (::fstat(options_.fd, &info) != 0) {
     return;
@@ -102,6 +99,10 @@ void Console::open_without_blocking() {
 void Console::add(const ConsolePiece& piece) {
   if (closed_ || failed_) {
     return;
+  }
+  if (!is_opened_) {
+    open_without_blocking();
+    is_opened_ = true;
   }
   queue_.push_back({piece.writer, std::string(piece.prefix), std::string(piece.text), piece.is_open,
                     piece.is_redraw, piece.is_raw});

@@ -66,7 +66,7 @@ struct ConsolePiece {
 // who then wait as they would on a slow terminal.
 class Console {
  public:
-  explicit Console(ConsoleOptions options);
+  explicit Console(ConsoleOptions options) : options_(options), fd_(options.fd) {}
 
   void add(const ConsolePiece& piece);
 
@@ -104,6 +104,7 @@ class Console {
   ConsoleOptions options_;
   UniqueFd own_fd_;  // a description of our own of the same pipe or terminal, if it can be had
   int fd_ = -1;
+  bool is_opened_ = false;
   bool is_socket_ = false;
   size_t place_ = 0;
   OpenLine line_;  // as it will be once chunk_ is written
