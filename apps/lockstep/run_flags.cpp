@@ -65,7 +65,8 @@ void add_meeting_flags(CLI::App& app, RunFlags& flags) {
       "The head, the same on every node (port 29400)", group);
   add(app, "--rdzv-id", flags.rdzv_id, "ID", "The job's name, the same on every node", group);
   add(app, "--rdzv-conf", flags.rdzv_conf, "KEY=VALUE,...",
-      "join_timeout or timeout (600 s), last_call_timeout (30), heartbeat_timeout (2.5), is_host; "
+      "join_timeout or timeout (600 s), last_call_timeout (30), heartbeat_timeout (2.5: "
+      "silence that makes a node lost), is_host; "
       "torchrun's other keys are accepted and change nothing",
       group);
   add(app, "--local-addr", flags.local_addr, "ADDRESS",

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// The silence that makes a peer lost where nobody asked for another: noticed within three seconds.
+inline constexpr auto kDefaultLostAfter = std::chrono::milliseconds(2500);
+
 // A numeric address and a port: "10.0.1.10:29400", "[::1]:29400".
 struct Endpoint {
   std::string host;  // numeric or a name
@@ -40,8 +43,9 @@ class Socket {
   std::string peer_host() const;  // and of the other end
   std::string peer_text() const;
 
-  // Lets the kernel notice a vanished host or cut link within about three seconds, also when idle.
-  void watch_liveness();
+  // Lets the kernel end the connection, also an idle one, when nothing comes from a vanished host
+  // or through a cut link for this long and half a second: our own clocks see the silence first.
+  void watch_liveness(std::chrono::nanoseconds lost_after);
 
   // Wakes every thread that waits on this socket; both directions end.
   void shutdown() noexcept;

@@ -31,7 +31,6 @@ std::string key_body(const std::string& key) {
 
 StoreClient::StoreClient(StoreClientOptions options, Deadline deadline)
     : options_(std::move(options)), socket_(Socket::connect(options_.server, deadline)) {
-  socket_.watch_liveness();
   store::greet(socket_, {options_.server, options_.job_id, options_.secret}, unread_, deadline);
   reader_ = std::thread([this] { read_loop(); });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <signal.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,6 +37,9 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end() || is_over()) {
     return;  // refused or given up: what it still says does not count
+  }
+  if (std::exchange(found->second.is_suspect, false)) {
+    say(who(found->second) + " is back");
   }
   found->second.last_heard = now;
   if (message.kind == MemberSays::Signal && may_leave(found->second, message.signal)) {
@@ -305,6 +309,27 @@ void Coordinator::tell_end(MemberId id) {
   actions_.hang_up(id);
 }
 
+void Coordinator::notice_silence(Time now) {
+  std::vector<MemberId> silent;
+  for (auto& [id, member] : members_) {
+    const auto silence = now - member.last_heard;
+    if (member.info.is_head ||
+        silence <= std::min<Time::duration>(kSuspectAfter, options_.lost_after)) {
+      continue;
+    }
+    if (silence > options_.lost_after) {
+      silent.push_back(id);
+    } else if (!member.is_suspect) {
+      member.is_suspect = true;
+      say(fmt::format("{} has not been heard of for {}; it is lost after {}", who(member),
+                      to_text(kSuspectAfter), to_text(options_.lost_after)));
+    }
+  }
+  for (const MemberId id : silent) {
+    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+  }
+}
+
 void Coordinator::tick(Time now) {
   if (is_over()) {
     return;
@@ -319,15 +344,7 @@ void Coordinator::tick(Time now) {
     next_beat_ = now + kBeatInterval;
     tell_all(HeadSays::Beat);
   }
-  std::vector<MemberId> silent;
-  for (const auto& [id, member] : members_) {
-    if (!member.info.is_head && now - member.last_heard > options_.lost_after) {
-      silent.push_back(id);
-    }
-  }
-  for (const MemberId id : silent) {
-    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
-  }
+  notice_silence(now);
   if (stop_asked_ && now >= *stop_asked_) {
     stop_asked_.reset();
     say("the ranks that were asked to end still run: stopping them");

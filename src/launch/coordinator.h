@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/socket.h"
 #include "launch/job_message.h"
 #include "launch/report.h"
 
@@ -34,7 +35,7 @@ struct CoordinatorOptions {
   std::string store;        // endpoint of the job's store, told to the ranks
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
-  std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);
+  std::chrono::nanoseconds lost_after = kDefaultLostAfter;
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // for ranks that were asked
 };
 
@@ -75,7 +76,8 @@ class Coordinator {
     int64_t sequence = 0;  // in which it came
     int order = -1;        // among the members of the last generation; -1: it was not in it
     Assignment place;
-    bool is_idle = true;  // no process of the generation is left there
+    bool is_idle = true;      // no process of the generation is left there
+    bool is_suspect = false;  // silent for long, but not yet for long enough to be lost
     Time last_heard{};
   };
 
@@ -94,6 +96,7 @@ class Coordinator {
   void stop(bool start_anew, Time now);
   void gather(Time now);
   void start(Time now);
+  void notice_silence(Time now);
   std::vector<MemberId> order_members() const;
   void settle(Time now);  // if no process of the generation is left
   void end(Report report);
@@ -122,5 +125,7 @@ class Coordinator {
 };
 
 inline constexpr auto kBeatInterval = std::chrono::milliseconds(250);
+// Silence after which the other side is suspected to be lost, if it is not lost by then.
+inline constexpr auto kSuspectAfter = kDefaultLostAfter;
 
 }  // namespace lockstep

@@ -22,23 +22,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
-constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
-constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
-constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
-
-void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
-  for (const NodePlan& node : nodes) {
-    for (const WorkerPlan& worker : node.workers) {
-      std::error_code error;
-      std::filesystem::create_directories(worker.log_folder, error);
-      if (error) {
-        throw UsageError("cannot make {}: {}; give a --log-dir that you can write to (it is {})",
-                         worker.log_folder, error.message(), log_dir);
-      }
-    }
-  }
-}
+constexpr auto kFarewellTime = std::chrono::seconds(2);  // for members to hear of the end
 
 }  // namespace
 
@@ -61,8 +45,11 @@ void Leader::open_head() {
   std::string why;
   for (const Endpoint& endpoint : meeting_.endpoints) {
     try {
-      store_ = std::make_unique<StoreServer>(StoreServerOptions{
-          .listen = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret});
+      store_ = std::make_unique<StoreServer>(
+          StoreServerOptions{.listen = endpoint,
+                             .job_id = meeting_.job_id,
+                             .secret = meeting_.secret,
+                             .lost_after = options_.meeting.lost_after});
       break;
     } catch (const IoError& error) {
       why = error.what();
@@ -202,7 +189,7 @@ void Leader::poll_once() {
   }
   std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
                             {head_ ? head_->fd() : -1, POLLIN, 0},
-                            {link_ ? link_->fd() : -1, POLLIN, 0},
+                            {link_ ? link_->fd() : -1, link_ ? link_->events() : short{POLLIN}, 0},
                             {options_.life_fd, POLLIN, 0},
                             {stager_ ? stager_->fd() : -1, POLLIN, 0}};
   if (ranks_) {
@@ -251,9 +238,12 @@ void Leader::read_signals() {
     const int signal = static_cast<int>(info.ssi_signo);
     if (head_) {
       head_->signal(signal);
-    } else if (link_) {
+    } else if (link_ && !link_->is_broken()) {
       tell({.kind = MemberSays::Signal, .signal = signal});
     } else if (signal != SIGUSR1) {
+      if (ranks_ && !ranks_->is_gone()) {
+        ranks_->stop();
+      }
       end_ =
           HeadMessage{.kind = HeadSays::End,
                       .code = 128 + signal,
@@ -262,116 +252,11 @@ void Leader::read_signals() {
   }
 }
 
-void Leader::try_to_join() {
-  if (ranks_ && !ranks_->is_gone()) {  // the head takes who joins for idle
-    next_try_ = Deadline::after(kJoinPause);
-    return;
-  }
-  const Endpoint& endpoint = meeting_.endpoints.at(next_endpoint_);
-  next_endpoint_ = (next_endpoint_ + 1) % meeting_.endpoints.size();
-  next_try_ = Deadline::after(kJoinPause);
-  try {
-    link_ = std::make_unique<HeadLink>(
-        HeadLinkOptions{.head = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret},
-        Deadline::after(kJoinTime));
-    next_try_ = Deadline::never();
-    next_beat_ = Deadline::after(kBeatInterval);
-    tell({.kind = MemberSays::Join, .info = describe()});
-    if (stage_failure_) {
-      tell(*stage_failure_);
-    }
-    return;
-  } catch (const UsageError& error) {  // another job is there, or the secret is another
-    if (meeting_.endpoints.size() == 1) {
-      give_up(error.what());
-      return;
-    }
-    last_refusal_ = error.what();
-  } catch (const Error& error) {  // nobody is there yet
-    last_refusal_ = error.what();
-  }
-  if (join_by_.expired()) {
-    give_up(fmt::format("{}the head of the job did not answer within {}: {}",
-                        stage_failure_ ? stage_failure_->text + "; and " : "",
-                        to_text(options_.meeting.join_timeout), last_refusal_));
-  }
-}
-
-void Leader::give_up(const std::string& why) {
-  next_try_ = Deadline::never();
-  end_ = HeadMessage{
-      .kind = HeadSays::End, .code = 1, .text = fmt::format("{}: {}", options_.name, why)};
-}
-
-void Leader::read_head() {
-  try {
-    for (const HeadMessage& message : link_->receive()) {
-      obey(message);
-    }
-  } catch (const Error& error) {
-    lose_head(error.what());
-  }
-}
-
-void Leader::lose_starter() {
-  char byte = 0;
-  if (::read(options_.life_fd, &byte, 1) == 0) {
-    link_.reset();  // the head was there too
-    if (ranks_ && !ranks_->is_gone()) {
-      ranks_->kill_now();
-    }
-    give_up("the host that started this node is gone; its ranks end");
-  }
-}
-
-void Leader::beat() {
-  next_beat_ = Deadline::never();
-  if (!link_ || end_) {
-    return;
-  }
-  next_beat_ = Deadline::after(kBeatInterval);
-  const auto now = Clock::now();
-  const bool was_asleep = now - last_turn_ > kOwnSleep;
-  if (!was_asleep && now - link_->last_heard() > options_.meeting.lost_after) {
-    lose_head(fmt::format("not heard of for {}", to_text(options_.meeting.lost_after)));
-    return;
-  }
-  tell({.kind = MemberSays::Beat});
-}
-
-bool Leader::may_come_back() const {
-  return options_.max_restarts > 0 || options_.min_nodes < options_.max_nodes;
-}
-
-void Leader::lose_head(const std::string& why) {
-  link_.reset();
-  if (end_) {
-    return;  // it has hung up after its last word
-  }
-  if (ranks_ && !ranks_->is_gone()) {
-    ranks_->kill_now();
-  }
-  if (may_come_back()) {
-    say(
-        fmt::format("the head of the job is lost: {}; this node's ranks end, and it tries to join "
-                    "again for {}",
-                    why, to_text(options_.meeting.join_timeout)));
-    join_by_ = Deadline::after(options_.meeting.join_timeout);
-    next_try_ = Deadline::after(kJoinPause);
-  } else {
-    give_up(fmt::format("the head of the job is lost: {}; this node's ranks end", why));
-  }
-}
-
 void Leader::tell(const MemberMessage& message) {
   if (head_) {
     head_->hear_local(message);
   } else if (link_) {
-    try {
-      link_->send(message);
-    } catch (const Error& error) {
-      lose_head(error.what());
-    }
+    link_->send(message);
   }
 }
 

@@ -42,6 +42,7 @@ class Leader {
   void lose_head(const std::string& why);
   void lose_starter();
   void beat();
+  void mend_link();
   void tell(const MemberMessage& message);  // the head, wherever it is
   void obey(const HeadMessage& message);
   void start_ranks(const Assignment& place);
@@ -64,7 +65,7 @@ class Leader {
   // One of the two: the head is here, or it is elsewhere.
   std::unique_ptr<StoreServer> store_;
   std::unique_ptr<Head> head_;
-  std::unique_ptr<HeadLink> link_;  // empty while there is no connection
+  std::unique_ptr<HeadLink> link_;  // empty before this node joins and once the head is lost
 
   std::unique_ptr<Starter> starter_;   // if the nodes are on other hosts
   std::unique_ptr<LocalRanks> ranks_;  // empty before the first start

@@ -94,6 +94,28 @@ TEST_F(JobTest, ASilentHostIsLostAndNamed) {
   EXPECT_THAT(coordinator_->report().text, HasSubstr("lost: not heard of for 2.5 s"));
 }
 
+TEST_F(JobTest, ASuspectedHostIsNotLostBeforeTheTimeTheUserSet) {
+  begin({.min_nodes = 2, .max_nodes = 2, .lost_after = 30s});
+  join(0);
+  join(1);
+  pass(29s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_THAT(said_, HasSubstr("node 1 (host1, pid 0) has not been heard of for 2.5 s; it is lost "
+                               "after 30 s\n"));
+  pass(1s, {0, 1});
+  EXPECT_THAT(said_, HasSubstr("node 1 (host1, pid 0) is back\n"));
+  pass(2s, {0, 1});
+  pass(31s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+}
+
+TEST_F(JobTest, ARefusedHostIsNamedByTheHeadToo) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  join(1, {.what = "something else"});
+  EXPECT_THAT(said_, HasSubstr("refused the node on host1 (pid 0): it runs something else"));
+}
+
 TEST_F(JobTest, AHeadThatSleptForgives) {
   begin({.min_nodes = 2, .max_nodes = 2});
   join(0);

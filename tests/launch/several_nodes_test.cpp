@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <signal.h>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -173,6 +174,36 @@ TEST_F(SeveralNodes, ACutLinkIsNoticedOnBothSides) {
   EXPECT_THAT(jobs.head->err(), AllOf(HasSubstr("node 1 (node1"), HasSubstr("is lost")));
   EXPECT_THAT(jobs.other->err(), HasSubstr("the head of the job is lost"));
   nodes_->mend_link(1);
+  expect_gone(jobs);
+}
+
+// An operator's case: a switch that restarts. The outage is longer than what makes a node lost by
+// default, shorter than what the user asked for; ranks, their store and both launchers live on.
+TEST_F(SeveralNodes, ALinkThatFlapsForLessThanTheUsersTimeCostsNothing) {
+  constexpr auto kOutage = 4s;
+  const TempFolder folder;  // all nodes see it
+  const auto flags = [&](int node) {
+    return Words{"--nproc-per-node=2",
+                 "--nnodes=2",
+                 "--master-addr=node0",
+                 "--master-port=29611",
+                 fmt::format("--node-rank={}", node),
+                 "--rdzv-conf=heartbeat_timeout=30",
+                 std::string(LOCKSTEP_BIN_DIR) + "/store_member",
+                 folder.at("go")};
+  };
+  const Pair jobs{start(0, flags(0)), start(1, flags(1))};
+  expect_running(jobs);
+  nodes_->cut_link(1);
+  std::this_thread::sleep_for(kOutage);  // the outage itself; nothing waits for its end
+  nodes_->mend_link(1);
+  EXPECT_TRUE(wait_until([&] { return count(jobs.head->err(), "is back") == 1; }))
+      << jobs.head->err();
+  folder.file("go", "");
+  EXPECT_EQ(jobs.head->wait().shell_code(), 0) << jobs.head->err();
+  EXPECT_EQ(jobs.other->wait().shell_code(), 0) << jobs.other->err();
+  EXPECT_THAT(jobs.head->err(),
+              HasSubstr("has not been heard of for 2.5 s; it is lost after 30 s"));
   expect_gone(jobs);
 }
 
