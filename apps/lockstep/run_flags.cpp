@@ -97,9 +97,11 @@ void add_supervision_flags(CLI::App& app, RunFlags& flags) {
 void add_output_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "Output";
   add(app, "--log-dir", flags.log_dir, "DIR",
-      "Keep the ranks' output under DIR/<job>/attempt_<K>/rank_<R>: all of it, or what -r and -t "
-      "say",
+      "Keep the ranks' output under DIR/<job>_<run>/attempt_<K>/rank_<R>: all of it, or what -r "
+      "and -t say",
       group);
+  add(app, "--log-dir-mode", flags.log_dir_mode, "MODE",
+      "Of the folders made there, in octal (700: only you can look into them)", group);
   add(app, "-r,--redirects", flags.redirects, "STREAMS",
       "To log files instead of the console: 1 output, 2 errors, 3 both, or by local rank 0:3,1:1",
       group);

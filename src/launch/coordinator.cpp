@@ -63,7 +63,8 @@ void Coordinator::start(Time now) {
                   .restart_count = restarts_,
                   .num_nodes = 0,
                   .world_size = 0,
-                  .store = options_.store};
+                  .store = options_.store,
+                  .run = options_.run};
   const MemberInfo& first = members_.at(order.front()).info;
   next.master_addr = first.address;
   next.master_port = first.master_port;

@@ -33,6 +33,7 @@ struct CoordinatorOptions {
   int max_restarts = 0;
   bool usr1_stops = false;  // SIGUSR1 ends the job instead of asking for a checkpoint
   std::string store;        // endpoint of the job's store, told to the ranks
+  std::string run;          // names this run among those of the same job id
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
   std::chrono::nanoseconds lost_after = kDefaultLostAfter;

@@ -11,7 +11,7 @@ namespace lockstep {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberInfo, host, address, pid, node_rank, num_nodes,
                                    procs_per_node, master_port, what, is_staging)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, restart_count, first_node, num_nodes, first_rank,
-                                   world_size, store, master_addr, master_port)
+                                   world_size, store, master_addr, master_port, run)
 
 namespace {
 

@@ -71,6 +71,7 @@ struct Assignment {
   std::string store;        // endpoint of the job's store
   std::string master_addr;  // of rank 0's host
   uint16_t master_port = 0;
+  std::string run;  // unique to this run of the job, whose id may be another's too
 };
 
 // From the head to a member.

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -16,7 +15,9 @@
 #include <lockstep/base/version.h>
 
 #include "base/network.h"
+#include "base/secret.h"
 #include "launch/fork.h"
+#include "launch/log_folder.h"
 
 namespace lockstep {
 
@@ -72,6 +73,7 @@ void Leader::open_head() {
                          .usr1_stops = std::count(options_.stop_signals.begin(),
                                                   options_.stop_signals.end(), SIGUSR1) > 0,
                          .store = store_->endpoint().text(),
+                         .run = make_job_id().substr(0, 8),
                          .join_timeout = options_.meeting.join_timeout,
                          .last_call = options_.meeting.last_call,
                          .lost_after = options_.meeting.lost_after,
@@ -309,9 +311,7 @@ void Leader::start_ranks(const Assignment& place) {
     for (NodePlan& node : nodes) {
       node.file_limit = file_limit_;
     }
-    if (!options_.output.log_dir.empty()) {
-      make_log_folders(options_.output.log_dir, nodes);
-    }
+    make_log_folders(options_.output, nodes);
     ranks_ = std::make_unique<LocalRanks>(
         LocalRanksOptions{.generation = place.generation,
                           .stop_grace = options_.stop_grace,

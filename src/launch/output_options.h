@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace lockstep {
@@ -29,6 +30,7 @@ struct StreamChoice {
 
 struct OutputOptions {
   std::string log_dir;          // empty: log files only if redirects or tee ask for them
+  mode_t folder_mode = 0700;    // of the folders that are made for log files
   StreamChoice redirects;       // to a log file instead of the console
   StreamChoice tee;             // to a log file and to the console
   std::vector<int> shown;       // local ranks that the console shows; empty: all

@@ -99,7 +99,8 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
                        const RankPlacement& bound, const std::vector<std::string>& inherited_env) {
   WorkerPlan worker{.rank = place.rank, .local_rank = place.local_rank, .cpus = bound.cpus};
   if (!options.output.log_dir.empty()) {
-    worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
+    const std::string run = job.place.run.empty() ? job.id : job.id + "_" + job.place.run;
+    worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, run,
                                     job.place.generation, place.rank);
   }
   if (!options.container) {  // in an image it would be nowhere to be seen

@@ -35,6 +35,7 @@ struct RunFlags {
   std::string start_method;
   // Output
   std::string log_dir;
+  std::string log_dir_mode;
   std::string redirects;
   std::string tee;
   std::string local_ranks_filter;

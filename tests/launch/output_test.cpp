@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <regex>
+#include <set>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,7 +14,11 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 Output shell(const std::string& script) {
@@ -113,6 +118,53 @@ TEST(Output, LogFilesHoldEachRanksStreams) {
   }
   EXPECT_THAT(output.err,
               HasSubstr("all of its output: " + (jobs[0] / "attempt_0" / "rank_1").string()));
+}
+
+TEST(Output, RunsOfOneNameKeepTheirLogsAndErrorsApart) {
+  TempFolder folder;
+  const std::string dir = folder.at("logs");
+  const auto run = [&](const std::string& script) {
+    return run_lockstep({"run", "--rdzv-id", "nightly", "--log-dir", dir, "sh", "-c", script});
+  };
+  const Output first =
+      run("echo first; echo '{\"message\": \"stale\"}' > $TORCHELASTIC_ERROR_FILE; exit 1");
+  EXPECT_THAT(first.err, HasSubstr("stale"));
+  const Output second = run("echo second; exit 1");
+  EXPECT_THAT(second.err, Not(HasSubstr("stale")));
+  std::set<std::string> kept;
+  for (const auto& job : fs::directory_iterator(dir)) {
+    EXPECT_THAT(job.path().filename().string(), StartsWith("nightly_"));
+    EXPECT_EQ(fs::status(job).permissions(), fs::perms::owner_all);
+    kept.insert(read_file(job.path() / "attempt_0/rank_0/stdout.log"));
+  }
+  EXPECT_THAT(kept, ElementsAre("first\n", "second\n"));
+  EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
+}
+
+TEST(Output, LogFoldersAreOpenToOthersOnlyIfAsked) {
+  TempFolder folder;
+  EXPECT_EQ(run_lockstep({"run", "--log-dir", folder.at("logs"), "--log-dir-mode", "755", "true"})
+                .status.code,
+            0);
+  EXPECT_EQ(fs::status(folder.at("logs")).permissions(), static_cast<fs::perms>(0755));
+  for (const char* mode : {"rwx", "600", "0", "99999"}) {
+    const Output output =
+        run_lockstep({"run", "--log-dir", folder.path(), "--log-dir-mode", mode, "true"});
+    EXPECT_EQ(output.status.code, 2) << mode << output.err;
+  }
+}
+
+// `lockstep train --json` and the like: what rank 0 writes is data for the next program.
+TEST(Output, JsonOfRankZeroPassesAsItIs) {
+  const Output output = run_lockstep(
+      {"run", "--nproc-per-node", "2", "sh", "-c",
+       "if [ $RANK = 0 ]; then echo '{\"loss\": 1.5}'; echo '{not json}'; echo \"{'a': 1}\"; "
+       "printf '{\"end\": true}'; else echo '{\"mine\": 2}'; fi; echo '{\"e\": 1}' >&2"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_THAT(lines(output.out),
+              UnorderedElementsAre("{\"loss\": 1.5}", "r0: {not json}", "r0: {'a': 1}",
+                                   "{\"end\": true}", "r1: {\"mine\": 2}"));
+  EXPECT_THAT(lines(output.err), UnorderedElementsAre("r0: {\"e\": 1}", "r1: {\"e\": 1}"));
 }
 
 TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
