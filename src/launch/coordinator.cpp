@@ -57,6 +57,7 @@ void Coordinator::start(Time now) {
   ++generation_;
   ranks_.clear();
   cause_ = {};
+  was_cut_short_ = false;
   stop_asked_.reset();
   const std::vector<MemberId> order = order_members();
   Assignment next{.generation = generation_,
@@ -149,7 +150,7 @@ void Coordinator::fail(bool is_membership, Time now) {
     ++restarts_;
   }
   if (start_anew) {
-    actions_.say(make_report(options_.name, ranks_, cause_).text);
+    actions_.say(make_report(options_.name, ranks_, told_cause()).text);
     say(is_free ? "starting all ranks anew without it"
                 : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
                               options_.max_restarts));
@@ -249,13 +250,14 @@ void Coordinator::signal(int signal, Time now) {
       stop_asked_.reset();
       stop(false, now);
     } else if (signal == SIGINT) {
+      was_cut_short_ = true;
       tell_all(HeadSays::Kill);
     }
     return;
   }
   cause_ = {.signal = signal};
   if (state_ == State::Gathering) {
-    end(make_report(options_.name, ranks_, cause_));
+    end(make_report(options_.name, ranks_, told_cause()));
     return;
   }
   const bool is_polite = signal == SIGTERM && actions_.ask_ranks("stop") > 0;
@@ -290,7 +292,14 @@ void Coordinator::settle(Time now) {
     }
     return;
   }
-  end(make_report(options_.name, ranks_, cause_));
+  end(make_report(options_.name, ranks_, told_cause()));
+}
+
+StopCause Coordinator::told_cause() const {
+  StopCause cause = cause_;
+  cause.grace = options_.stop_grace;
+  cause.was_cut_short = was_cut_short_;
+  return cause;
 }
 
 void Coordinator::end(Report report) {

@@ -99,7 +99,8 @@ class Coordinator {
   void start(Time now);
   void notice_silence(Time now);
   std::vector<MemberId> order_members() const;
-  void settle(Time now);  // if no process of the generation is left
+  void settle(Time now);         // if no process of the generation is left
+  StopCause told_cause() const;  // with what the report says of the grace
   void end(Report report);
   void tell_end(MemberId id);
   void tell_all(HeadSays kind);
@@ -117,6 +118,7 @@ class Coordinator {
   std::map<MemberId, Member> members_;
   std::vector<RankRecord> ranks_;
   StopCause cause_;
+  bool was_cut_short_ = false;  // the ranks were killed without all of their grace
   Report report_;
   Time gather_by_{};                // before that min_nodes must be there
   std::optional<Time> last_call_;   // then the ranks start without those who are missing

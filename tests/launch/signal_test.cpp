@@ -103,7 +103,8 @@ TEST(Signal, AfterTheGraceWorkersAreKilled) {
            "trap '' TERM; echo ready; [ $RANK = 1 ] && exit 5; while :; do sleep 0.05; done"});
   EXPECT_EQ(job.wait().code, 5);
   EXPECT_TRUE(job.is_gone());
-  EXPECT_THAT(job.err(), HasSubstr("1 other rank: 1 stopped by lockstep"));
+  EXPECT_THAT(job.err(), HasSubstr("1 other rank: 1 stopped by lockstep (rank 0 killed after the "
+                                   "grace of 100 ms; --stop-grace gives more)"));
 }
 
 TEST(Signal, Usr1EndsTheJobIfItIsToldTo) {
