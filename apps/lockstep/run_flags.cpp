@@ -175,6 +175,8 @@ void add_preview_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--dry-run", flags.dry_run, "Print what would run where", group);
   add(app, "--emit", flags.emit, "slurm|kubernetes",
       "Print a script for sbatch, or a manifest for kubectl, that does", group);
+  add(app, "--gpus-per-node", flags.gpus_per_node, "N",
+      "With --emit: GPUs to ask the scheduler for on each node", group);
 }
 
 void add_refused_flags(CLI::App& app, RunFlags& flags) {

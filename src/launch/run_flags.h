@@ -64,6 +64,7 @@ struct RunFlags {
   // Instead of running
   bool dry_run = false;
   std::string emit;
+  std::string gpus_per_node;  // for emit
   // Known, and refused
   std::string event_log_handler;
   std::string logs_specs;
