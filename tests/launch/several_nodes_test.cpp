@@ -287,6 +287,14 @@ TEST_F(SeveralNodes, AWrongSecretIsRefusedAndCostsNothing) {
   const auto stranger = start(1, meeting({}, kWait), "another-secret-of-32-characters!");
   EXPECT_EQ(stranger->wait().shell_code(), 1);
   EXPECT_THAT(stranger->err(), HasSubstr("LOCKSTEP_JOB_SECRET"));
+  EXPECT_TRUE(wait_until([&] { return count(head->err(), "is its secret another one") == 1; }))
+      << "the head says it too: " << head->err();
+  EXPECT_THAT(head->err(), HasSubstr("10.88.0.2:"));
+  const auto weak = start(1, meeting({}, kWait), "password12345678");
+  EXPECT_EQ(weak->wait().shell_code(), 2);
+  EXPECT_THAT(weak->err(),
+              AllOf(HasSubstr("16 letters are 82 bits at most, and 128 bits are needed"),
+                    HasSubstr("openssl rand -hex 32")));
   const auto other = start(1, meeting({}, kWait));
   EXPECT_TRUE(other->wait_for_output("up", 2)) << head->err();
   head->kill(SIGTERM);
@@ -300,6 +308,7 @@ TEST_F(SeveralNodes, TwoJobsWithOneIdOnOnePortStayApart) {
   const auto third = start(1, meeting({"--rdzv-id=same"}, "echo something else"));
   EXPECT_EQ(third->wait().shell_code(), 1);
   EXPECT_THAT(third->err(), HasSubstr("it runs something else"));
+  EXPECT_THAT(jobs.head->err(), HasSubstr("refused the node on node1"));
   const auto fourth = start(0, meeting({"--rdzv-id=same"}, kWait));
   EXPECT_EQ(fourth->wait().shell_code(), 1);
   EXPECT_THAT(fourth->err(), HasSubstr("the job has its 2 nodes already: node0, node1"));
