@@ -35,11 +35,12 @@ constexpr const char* kExamples =
 
 void add(CLI::App& app, const char* name, std::string& value, const char* type,
          const std::string& help, const char* group) {
-  app.add_option(name, value, help)->type_name(type)->group(group);
+  // As torchrun: of a flag that is given twice (by a wrapper, say) the last one counts.
+  app.add_option(name, value, help)->type_name(type)->group(group)->take_last();
 }
 
 void add(CLI::App& app, const char* name, bool& value, const std::string& help, const char* group) {
-  app.add_flag(name, value, help)->group(group);
+  app.add_flag(name, value, help)->group(group)->take_last();
 }
 
 void add_size_flags(CLI::App& app, RunFlags& flags) {
@@ -132,8 +133,8 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
 void add_program_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "The program";
   add(app, "-m,--module", flags.module, "PROGRAM is a Python module", group);
-  add(app, "--no-python", flags.no_python, "Execute PROGRAM as it is, even if it ends in .py",
-      group);
+  add(app, "--no-python", flags.no_python,
+      "Execute PROGRAM as it is, even if it ends in .py or is not executable", group);
   add(app, "--run-path", flags.run_path, "Give PROGRAM to Python's runpy.run_path", group);
 }
 

@@ -259,7 +259,8 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
                                   .module = flags.module,
                                   .run_path = flags.run_path,
                                   .no_python = flags.no_python,
-                                  .python = or_else(host.python, "python3")});
+                                  .python = or_else(host.python, "python3"),
+                                  .is_here = flags.image.empty()});
   return options;
 }
 
