@@ -257,7 +257,12 @@ void Agent::take_line(Rank& rank, size_t stream, std::string_view line) {
   rank.tail.add(line);
   const Stream& from = rank.streams[stream];
   if (from.to_console) {
-    consoles_[stream].add(from.prefix, line);
+    const bool is_data = stream == 0 && rank.rank == 0 && is_json_object(line);
+    if (is_data && !line.ends_with('\n')) {  // a prefix of the next line must not stand behind it
+      consoles_[stream].add("", std::string(line) + "\n");
+    } else {
+      consoles_[stream].add(is_data ? "" : from.prefix, line);
+    }
   }
   if (filtered_[stream].is_open() && holds_any(line, filters(stream))) {
     const std::string prefix = line_prefix(rank.rank, plan_.node, plan_.num_nodes, -1);

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
@@ -80,6 +82,13 @@ bool holds_any(std::string_view line, const std::vector<std::string>& filters) {
   return std::any_of(filters.begin(), filters.end(), [&](const std::string& filter) {
     return line.find(filter) != std::string_view::npos;
   });
+}
+
+bool is_json_object(std::string_view line) {
+  while (line.ends_with('\n') || line.ends_with('\r')) {
+    line.remove_suffix(1);
+  }
+  return line.starts_with('{') && line.ends_with('}') && nlohmann::json::accept(line);
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

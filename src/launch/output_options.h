@@ -61,6 +61,10 @@ std::string filled_prefix(std::string text, int rank, int local_rank);
 
 bool holds_any(std::string_view line, const std::vector<std::string>& filters);
 
+// A line that holds one JSON object and nothing else. Those of rank 0's standard output are data
+// for whoever reads ours (`lockstep train --json`): they pass as they are, without a prefix.
+bool is_json_object(std::string_view line);
+
 // `text` with every `from` replaced by `to`.
 std::string replaced(std::string text, std::string_view from, std::string_view to);
 
