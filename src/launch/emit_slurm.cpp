@@ -116,9 +116,9 @@ constexpr const char* kScript = R"(#!/bin/bash
 {directives}#SBATCH --output=%x-%j.log
 #SBATCH --open-mode=append
 # Signals go to each `lockstep run`, which agrees with the others on the step after which to act:
-#   SIGTERM  checkpoint and stop (exit code 143); here {grace} seconds before the time limit, instead
-#            of Slurm's own SIGTERM at the limit, which leaves as little as 30. --stop-grace below
-#            gives the ranks the same time
+#   SIGTERM  checkpoint and stop (exit code 143); here {grace} seconds before the time limit,
+#            instead of Slurm's own SIGTERM at the limit, which leaves as little as 30;
+#            --stop-grace below gives the ranks the same time
 #   SIGUSR1  checkpoint and go on: scancel --signal=USR1 JOBID
 #SBATCH --signal=TERM@{grace}
 
