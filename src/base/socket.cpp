@@ -147,20 +147,28 @@ Socket Socket::connect(const Endpoint& peer, Deadline deadline) {
 }
 
 void Socket::send(const void* bytes, size_t size, Deadline deadline) {
-  const char* next = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t n = ::send(fd_.get(), next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const size_t sent = send_until(bytes, size, deadline);
+  if (sent < size) {
+    throw TimeoutError("cannot send {} bytes: the peer does not read", size - sent);
+  }
+}
+
+size_t Socket::send_until(const void* bytes, size_t size, Deadline deadline) {
+  const char* const begin = static_cast<const char*>(bytes);
+  size_t sent = 0;
+  while (sent < size) {
+    const ssize_t n = ::send(fd_.get(), begin + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
-      next += n;
-      size -= static_cast<size_t>(n);
+      sent += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_ready(fd_.get(), POLLOUT, deadline)) {
-        throw TimeoutError("cannot send {} bytes: the peer does not read", size);
+        return sent;
       }
     } else if (errno != EINTR) {
-      throw IoError("cannot send {} bytes: {}", size, errno_text(errno));
+      throw IoError("cannot send {} bytes: {}", size - sent, errno_text(errno));
     }
   }
+  return sent;
 }
 
 void Socket::receive(void* bytes, size_t size, Deadline deadline) {

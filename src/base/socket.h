@@ -33,6 +33,8 @@ class Socket {
   static Socket connect(const Endpoint& peer, Deadline deadline);
 
   void send(const void* bytes, size_t size, Deadline deadline);
+  // As send(), but at the deadline returns how much of it went out.
+  size_t send_until(const void* bytes, size_t size, Deadline deadline);
   void receive(void* bytes, size_t size, Deadline deadline);
 
   // The numeric address of this end: the interface by which the peer is reached.
