@@ -26,6 +26,10 @@ std::string agent_scope(const std::string& job_id);
 // The group that ranks join to hear what the launcher asks of them: a note "checkpoint" or "stop".
 inline constexpr const char* kRequestGroup = "lockstep/requests";
 
+// The key under which ranks name the first of them that gave up: its number. The launcher reads it
+// when a rank ends with an error.
+inline constexpr const char* kFirstToFailKey = "lockstep/first_to_fail";
+
 // What a frame says. Requests carry an id that the reply repeats; events carry 0.
 enum class Kind : uint8_t {
   // greeting

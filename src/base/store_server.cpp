@@ -152,6 +152,7 @@ class StoreServer::Loop {
     deliver(table_.announce(group, text));
   }
   size_t num_members(const std::string& group) const { return table_.num_members(group); }
+  std::optional<std::string> find(const std::string& key) const { return table_.find(key); }
 
  private:
   void watch(int fd, uint64_t tag, uint32_t events, int operation) {
@@ -482,6 +483,9 @@ void StoreServer::announce(const std::string& group, const std::string& text) {
 }
 size_t StoreServer::num_members(const std::string& group) const {
   return loop_->num_members(group);
+}
+std::optional<std::string> StoreServer::find(const std::string& key) const {
+  return loop_->find(key);
 }
 const Endpoint& StoreServer::endpoint() const {
   return loop_->endpoint();

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
@@ -66,6 +67,8 @@ class StoreServer {
   // A note to the ranks that have joined `group`, and how many there are.
   void announce(const std::string& group, const std::string& text);
   size_t num_members(const std::string& group) const;
+  // The value of a key, if it is set.
+  std::optional<std::string> find(const std::string& key) const;
 
   // Where it listens, with the port that was chosen.
   const Endpoint& endpoint() const;

@@ -52,6 +52,7 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
 void Coordinator::start(Time now) {
   ++generation_;
   ranks_.clear();
+  culprit_by_.reset();
   cause_ = {};
   stop_asked_.reset();
   const std::vector<MemberId> order = order_members();
@@ -128,9 +129,28 @@ void Coordinator::take_end(const MemberMessage& message, Time now) {
   rank.error = message.error;
   rank.log_folder = message.log_folder;
   rank.is_log_whole = message.is_log_whole;
-  if (rank.failed()) {
+  const bool has_failure = std::any_of(ranks_.begin(), ranks_.end(),
+                                       [](const RankRecord& other) { return other.failed(); });
+  if (has_failure && !awaits_culprit(now)) {
     fail(false, now);
   }
+}
+
+// A rank that gives up tells the others, who fail for that reason and often end before it does. It
+// has a moment to end by itself: the report is about it, its exit code and its last words.
+bool Coordinator::awaits_culprit(Time now) {
+  constexpr auto kCulpritTime = std::chrono::seconds(2);
+  const auto culprit = actions_.first_to_fail();
+  if (state_ != State::Running || !culprit || *culprit < 0 ||
+      *culprit >= static_cast<int>(ranks_.size())) {
+    return false;
+  }
+  RankRecord& rank = ranks_[static_cast<size_t>(*culprit)];
+  rank.was_first = true;
+  if (!culprit_by_) {
+    culprit_by_ = now + kCulpritTime;
+  }
+  return !rank.ended && now < *culprit_by_;
 }
 
 // A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
@@ -327,6 +347,9 @@ void Coordinator::tick(Time now) {
   }
   for (const MemberId id : silent) {
     lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+  }
+  if (state_ == State::Running && culprit_by_ && now >= *culprit_by_) {
+    fail(false, now);
   }
   if (stop_asked_ && now >= *stop_asked_) {
     stop_asked_.reset();

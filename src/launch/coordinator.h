@@ -46,6 +46,7 @@ struct CoordinatorActions {
   // Asks the ranks that listen for it ("checkpoint", "stop"); how many do.
   std::function<size_t(const std::string& request)> ask_ranks;
   std::function<void(const std::string& lines)> say;  // to the user, now
+  std::function<std::optional<int>()> first_to_fail;  // the rank that gave up first, if ranks tell
 };
 
 class Coordinator {
@@ -89,6 +90,7 @@ class Coordinator {
   bool may_leave(const Member& member, int signal) const;
   void let_go(MemberId id, int signal, Time now);
   bool has_failed() const;
+  bool awaits_culprit(Time now);
   void fail(bool is_membership, Time now);
   void break_off(const std::string& why, int code);
   void stop(bool start_anew, Time now);
@@ -116,6 +118,7 @@ class Coordinator {
   Report report_;
   Time gather_by_{};                // before that min_nodes must be there
   std::optional<Time> last_call_;   // then the ranks start without those who are missing
+  std::optional<Time> culprit_by_;  // until then the rank that failed first may end by itself
   std::optional<Time> stop_asked_;  // until then the ranks may end as they were asked to
   Time last_tick_{};
   Time next_beat_{};

@@ -1,9 +1,11 @@
 #include "launch/head.h"
 
+#include <limits>
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
 
+#include "base/env.h"
 #include "base/store_protocol.h"
 
 namespace lockstep {
@@ -31,7 +33,8 @@ Head::Head(const CoordinatorOptions& options, StoreServer& store,
                         },
                     .begin_generation = [this](int64_t g) { store_.begin_generation(g); },
                     .ask_ranks = [this](const std::string& what) { return ask_ranks(what); },
-                    .say = say},
+                    .say = say,
+                    .first_to_fail = [this] { return first_to_fail(); }},
                    Clock::now()) {
   store_.listen_to_agents(*this);
 }
@@ -47,6 +50,12 @@ void Head::send(MemberId member, const HeadMessage& message) {
 size_t Head::ask_ranks(const std::string& request) {
   store_.announce(store::kRequestGroup, request);
   return store_.num_members(store::kRequestGroup);
+}
+
+std::optional<int> Head::first_to_fail() const {
+  const auto text = store_.find(store::kFirstToFailKey);
+  const auto rank = text ? parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
 void Head::hear_local(const MemberMessage& message) {

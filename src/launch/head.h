@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/store_server.h"
@@ -43,6 +44,7 @@ class Head : private AgentListener {
   void agent_went(uint64_t agent) override;
   void send(MemberId member, const HeadMessage& message);
   size_t ask_ranks(const std::string& request);
+  std::optional<int> first_to_fail() const;
 
   StoreServer& store_;
   std::function<void(const HeadMessage&)> tell_local_;

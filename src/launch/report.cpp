@@ -13,9 +13,13 @@ namespace lockstep {
 
 namespace {
 
+// The first in the ranks' own time, if they know; else the first that ended.
 const RankRecord* first_failure(const std::vector<RankRecord>& ranks) {
   const RankRecord* first = nullptr;
   for (const RankRecord& rank : ranks) {
+    if (rank.failed() && rank.was_first) {
+      return &rank;
+    }
     if (rank.failed() && (first == nullptr || rank.stamp_ns < first->stamp_ns)) {
       first = &rank;
     }

@@ -24,6 +24,7 @@ struct RankRecord {
   ExitStatus status;          // if ended
   bool stopped = false;       // it ended after lockstep had told it to
   int64_t stamp_ns = 0;       // when its end was noticed
+  bool was_first = false;     // the ranks say that it gave up before the others
   std::string last_lines;     // of its output
   std::string error;          // what it left in its error file, if it did
   std::string log_folder;     // empty: no log files

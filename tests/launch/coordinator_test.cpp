@@ -37,6 +37,52 @@ TEST_F(JobTest, StartsWhenAllAreThereAndEndsWhenAllAreGone) {
   EXPECT_EQ(count(7, HeadSays::End), 1);
 }
 
+TEST_F(JobTest, TheRankThatGaveUpFirstIsTheReportsThoughItsVictimsEndBefore) {
+  begin({.min_nodes = 2, .max_nodes = 2});
+  join(0);
+  join(1);
+  first_to_fail_ = 1;
+  end_rank(0, 0, 5);
+  end_rank(1, 3, 6);
+  EXPECT_EQ(count(0, HeadSays::Stop), 0) << "it has a moment to end by itself";
+  now_ += 500ms;
+  end_rank(0, 1, 7);
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, HeadSays::Stop), 1);
+  idle(0);
+  idle(1);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 7);
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("rank 1 (host0, node 0, local rank 1"));
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("last words of 1"));
+  EXPECT_THAT(coordinator_->report().text, HasSubstr("2 failed too (rank 0: exit code 5; rank 3"));
+}
+
+TEST_F(JobTest, ARankThatGaveUpFirstButDoesNotEndIsNotWaitedForLong) {
+  begin({.min_nodes = 1, .max_nodes = 1});
+  join(0);
+  first_to_fail_ = 1;
+  end_rank(0, 0, 5);
+  pass(1500ms, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  pass(1s, {0});
+  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  idle(0);
+  ASSERT_TRUE(coordinator_->is_over());
+  EXPECT_EQ(coordinator_->report().exit_code, 5);
+}
+
+TEST_F(JobTest, ANonsensicalFirstRankIsIgnored) {
+  for (const int rank : {-1, 2, 1000000}) {
+    begin({.min_nodes = 1, .max_nodes = 1});
+    join(0);
+    first_to_fail_ = rank;
+    sent_.clear();
+    end_rank(0, 0, 5);
+    EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  }
+}
+
 TEST_F(JobTest, TheEarliestFailureOfAllHostsIsTheReports) {
   begin({.min_nodes = 2, .max_nodes = 2});
   join(0);
