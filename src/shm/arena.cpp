@@ -1,5 +1,6 @@
 #include "shm/arena.h"
 
+#include "base/cores.h"
 #include "base/round.h"
 
 namespace lockstep::shm {
@@ -20,6 +21,7 @@ ArenaLayout::ArenaLayout(int size) {
   place(sizeof(Words<Platform>), kLineBytes);
   announcements = place(2 * sizeof(Announcement), kLineBytes);
   status = place(sizeof(RankStatus), kLineBytes);
+  cores = place(sizeof(CoreBits), kLineBytes);
   splits_bytes = num_ranks * sizeof(uint64_t);
   splits = place(2 * splits_bytes, kLineBytes);
   slots = place(2 * kSlotBytes, kPageBytes);

@@ -74,6 +74,7 @@ struct ArenaLayout {
 
   size_t announcements = 0;  // [2], by the parity of the operation
   size_t status = 0;
+  size_t cores = 0;         // CoreBits: which its rank may use; written before the first operation
   size_t splits = 0;        // [2][size] of uint64_t: AllToAll
   size_t splits_bytes = 0;  // of one parity
   size_t slots = 0;         // [2], by the parity of the operation: all of a small input, or chunks

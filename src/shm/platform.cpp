@@ -7,8 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cores.h"
-
 namespace lockstep::shm {
 namespace {
 
@@ -27,8 +25,8 @@ uint32_t* futex_address(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-WaitPolicy WaitPolicy::for_ranks(int num_ranks) {
-  if (num_ranks <= num_usable_cores()) {
+WaitPolicy WaitPolicy::for_ranks(int num_ranks, int num_cores) {
+  if (num_ranks <= num_cores) {
     return {.awake = kSpinTime, .yields = false};
   }
   return {.awake = kYieldTime, .yields = true};

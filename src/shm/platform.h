@@ -17,8 +17,9 @@ struct WaitPolicy {
   // need this very core; spinning there made small operations 10 to 20 times slower.
   bool yields = false;
 
-  // Ranks that have a core each spin for 50 us; more ranks than cores yield for 500 us.
-  static WaitPolicy for_ranks(int num_ranks);
+  // Ranks that have a core each spin for 50 us; more ranks than cores yield for 500 us. The cores
+  // are those of all these ranks together: where each is bound to its own, one rank's say nothing.
+  static WaitPolicy for_ranks(int num_ranks, int num_cores);
 };
 
 struct Platform {

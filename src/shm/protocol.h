@@ -72,6 +72,9 @@ class Protocol {
 
   Words<P>& words() { return words_; }
 
+  // Between two operations.
+  void set_policy(WaitPolicy policy) { policy_ = policy; }
+
   // True for the last rank, which must open(k).
   bool arrive(uint64_t k) { return words_.arrivals.value.fetch_add(1) + 1 == k * size_; }
 
@@ -182,7 +185,7 @@ class Protocol {
 
   Words<P>& words_;
   const uint64_t size_;
-  const WaitPolicy policy_;
+  WaitPolicy policy_;
   // Of this process, not shared: each hears of a failure by itself.
   typename P::template Atomic<bool> interrupted_{false};
 };

@@ -1,5 +1,6 @@
 #include "shm/team.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <lockstep/base/error.h>
@@ -37,10 +38,25 @@ Team::Team(int rank, std::vector<std::byte*> arenas)
       arenas_(std::move(arenas)),
       layout_(size_),
       protocol_(*reinterpret_cast<Words<Platform>*>(arenas_[0]), size_,
-                WaitPolicy::for_ranks(size_)),
-      usable_cores_(usable_cores()) {
+                WaitPolicy::for_ranks(size_, num_usable_cores())),
+      usable_cores_(usable_cores()),
+      num_cores_(num_usable_cores()) {
   LOCKSTEP_CHECK(size_ <= kMaxRanks, "shm: {} ranks on one host; up to {} are supported", size_,
                  kMaxRanks);
+  // Published, as an announcement is, by this rank's arrival at the first operation.
+  const CoreBits mine = usable_core_bits();
+  std::memcpy(arenas_[static_cast<size_t>(rank_)] + layout_.cores, &mine, sizeof mine);
+}
+
+void Team::count_cores() {
+  CoreBits all;
+  for (const std::byte* arena : arenas_) {
+    CoreBits bits;
+    std::memcpy(&bits, arena + layout_.cores, sizeof bits);
+    all |= bits;
+  }
+  num_cores_ = std::max(1, static_cast<int>(all.count()));
+  protocol_.set_policy(WaitPolicy::for_ranks(size_, num_cores_));
 }
 
 void Team::bind(Binding binding) {
@@ -132,13 +148,16 @@ void Team::meet(const Task& task, Alone alone) {
   } else {
     await_gate(task.deadline);
   }
+  if (round_ == 1) {
+    count_cores();
+  }
   if (payload_bytes(task) >= kSpreadBytes) {
     spread_ranks();
   }
 }
 
 void Team::spread_ranks() const {
-  if (static_cast<size_t>(size_) <= usable_cores_.size()) {
+  if (size_ <= num_cores_) {
     return;
   }
   std::vector<int> cores;

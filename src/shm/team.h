@@ -110,6 +110,8 @@ class Team {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // That the ranks may use, all together. Known from the first operation on.
+  int num_cores() const { return num_cores_; }
 
   // Collective, and the same one everywhere: each rank binds its copy of the same buffer.
   void bind(Binding binding);
@@ -144,6 +146,7 @@ class Team {
   void begin_alone(const Task& task, Alone alone);
   void compare_announcements() const;
   void find_departed() const;
+  void count_cores();         // of all ranks together, behind the first gate
   void spread_ranks() const;  // over the cores, if they have to share them
   void await_gate(Deadline deadline);
   void await(Counter& counter, uint64_t target, Deadline deadline);
@@ -188,6 +191,7 @@ class Team {
   const ArenaLayout layout_;
   Protocol<Platform> protocol_;
   const std::vector<int> usable_cores_;
+  int num_cores_;       // that the ranks may use, all together; this rank's own until they have met
   uint64_t round_ = 0;  // operations so far: k of protocol.h
   uint32_t next_buffer_ = 1;
   std::map<uint32_t, Binding> bindings_;
