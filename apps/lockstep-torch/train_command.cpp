@@ -158,10 +158,10 @@ TrainWatcher make_watcher(const Request& request, const std::string& samples) {
       .on_checkpoint = [](const SaveResult& save) { print_line(save_line(save)); }};
 }
 
-void tell_start(const Request& request, const Ingredients& made, Group& group) {
-  const Recipe& recipe = *request.recipe;
+void tell_start(const Request& request, const Ingredients& made, const Trainer& trainer,
+                Group& group) {
   if (group.rank() == 0) {
-    print_line(recipe.effective());
+    print_line(request.recipe->effective(made));
   }
   const int64_t num_samples = made.data.train->size();
   print_line(start_line({.rank = group.rank(),
@@ -170,7 +170,8 @@ void tell_start(const Request& request, const Ingredients& made, Group& group) {
                          .pid = host_pid(),
                          .rank_samples = num_samples / group.size(),
                          .num_samples = num_samples,
-                         .samples = made.samples}));
+                         .samples = made.samples,
+                         .threads = trainer.threads()}));
 }
 
 int train(const Request& request, Group& group) {
@@ -183,13 +184,15 @@ int train(const Request& request, Group& group) {
     if (group.rank() != 0) {
       watcher.on_resume = {};
     }
-    trainer = std::make_unique<Trainer>(*made.task, made.data, group, recipe.options(), watcher);
+    TrainerOptions options = recipe.options();
+    options.values["config"] = recipe.effective(made);
+    trainer = std::make_unique<Trainer>(*made.task, made.data, group, options, watcher);
   });
   if (code != 0) {
     return code;
   }
   if (!request.json) {
-    tell_start(request, made, group);
+    tell_start(request, made, *trainer, group);
   }
   TrainResult result;
   if (const int failed = told_once("train", group, [&] { result = trainer->run(); })) {

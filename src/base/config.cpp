@@ -16,6 +16,8 @@ namespace {
 
 using Leaf = std::variant<bool, int64_t, double, std::string>;
 
+constexpr const char* kFromSet = "--set";  // the origin of what is not in the file
+
 std::string type_name(const Leaf& value) {
   static const char* const kNames[] = {"true or false", "a whole number", "a number", "a text"};
   return kNames[value.index()];
@@ -59,6 +61,10 @@ Leaf leaf_of(const toml::node& node, const std::string& where, const std::string
 }
 
 }  // namespace
+
+std::string ConfigRange::text() const {
+  return fmt::format("{}{}, {}{}", excludes_min ? '(' : '[', min, max, excludes_max ? ')' : ']');
+}
 
 std::string nearest(const std::string& name, const std::vector<std::string>& names) {
   std::string best;
@@ -122,11 +128,22 @@ void Config::set(const std::string& assignment) {
   Value value = text;  // a bare word is a string
   try {
     const toml::table table = toml::parse("value = " + text);
-    value = leaf_of(*table.get("value"), "--set", key);
+    value = leaf_of(*table.get("value"), kFromSet, key);
   } catch (const toml::parse_error&) {
     value = text;
   }
-  entries_[key] = {value, "--set"};
+  entries_[key] = {value, kFromSet};
+}
+
+bool Config::is_set_here(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return found != entries_.end() && found->second.origin == kFromSet;
+}
+
+void Config::forget_in_file(const std::string& key) {
+  if (!is_set_here(key)) {
+    entries_.erase(key);
+  }
 }
 
 template <typename T>
@@ -155,9 +172,8 @@ namespace {
 
 template <typename T>
 void check_range(const std::string& origin, const std::string& key, T value, Config::Range range) {
-  const auto real = static_cast<double>(value);
-  if (!(real >= range.min && real <= range.max)) {  // also refuses NaN
-    throw UsageError("{}: {} = {} is not in [{}, {}]", origin, key, value, range.min, range.max);
+  if (!range.contains(static_cast<double>(value))) {
+    throw UsageError("{}: {} = {} is not in {}", origin, key, value, range.text());
   }
 }
 
@@ -188,18 +204,49 @@ void Config::read(const std::string& key, std::string& value,
                    fmt::join(choices, ", "));
 }
 
-void Config::finish() const {
-  std::vector<std::string> known;
-  for (const auto& [key, value] : effective_) {
-    known.push_back(key);
+std::string Config::meant_by(const std::string& key,
+                             const std::map<std::string, std::string>& other_names) const {
+  const auto last_part = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const std::string section = key.substr(0, key.rfind('.') + 1);  // with its dot
+  std::vector<std::string> known, last_parts;
+  for (const auto& [name, value] : effective_) {
+    known.push_back(name);
+    last_parts.push_back(last_part(name));
   }
-  for (const auto& [key, entry] : entries_) {
-    if (effective_.count(key) == 0) {
-      const std::string near = nearest(key, known);
-      throw UsageError("{}: there is no setting {}{}", entry.origin, key,
-                       near.empty() ? "; known: " + fmt::format("{}", fmt::join(known, ", "))
-                                    : "; did you mean " + near + "?");
+  const auto with_last_part = [&](const std::string& wanted) -> std::string {
+    if (effective_.count(section + wanted) > 0) {
+      return section + wanted;
     }
+    const auto found = std::find(last_parts.begin(), last_parts.end(), wanted);
+    return found == last_parts.end() ? "" : known[static_cast<size_t>(found - last_parts.begin())];
+  };
+  if (const auto other = other_names.find(last_part(key)); other != other_names.end()) {
+    if (const std::string ours = with_last_part(other->second); !ours.empty()) {
+      return ours;
+    }
+  }
+  const std::string elsewhere = with_last_part(last_part(key));  // in another section, or in none
+  return elsewhere.empty() ? nearest(key, known) : elsewhere;
+}
+
+void Config::finish(const std::map<std::string, std::string>& other_names) const {
+  for (const auto& [key, entry] : entries_) {
+    if (effective_.count(key) > 0) {
+      continue;
+    }
+    if (const std::string meant = meant_by(key, other_names); !meant.empty()) {
+      throw UsageError("{}: there is no setting {}; did you mean {}?", entry.origin, key, meant);
+    }
+    const std::string section = key.substr(0, key.rfind('.') + 1);
+    std::vector<std::string> all, of_section;
+    for (const auto& [name, value] : effective_) {
+      all.push_back(name);
+      if (!section.empty() && name.starts_with(section)) {
+        of_section.push_back(name);
+      }
+    }
+    throw UsageError("{}: there is no setting {}; known: {}", entry.origin, key,
+                     fmt::join(of_section.empty() ? all : of_section, ", "));
   }
 }
 

@@ -22,10 +22,18 @@
 
 namespace lockstep {
 
-// Whole numbers and reals outside are refused.
+// Whole numbers and reals outside are refused, and NaN always.
 struct ConfigRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
+  bool excludes_min = false;
+  bool excludes_max = false;
+
+  bool contains(double value) const {
+    return (excludes_min ? value > min : value >= min) &&
+           (excludes_max ? value < max : value <= max);
+  }
+  std::string text() const;  // "[0, 1)"
 };
 
 class Config {
@@ -50,8 +58,15 @@ class Config {
   void read(const std::string& key, std::string& value,
             const std::vector<std::string>& choices = {});
 
-  // Throws UsageError if a key was set that nobody read.
-  void finish() const;
+  bool is_set(const std::string& key) const { return entries_.count(key) > 0; }
+  bool is_set_here(const std::string& key) const;  // by set(), and not by the file
+
+  // As if the file did not have the key: for what something in set() stands for as a whole.
+  void forget_in_file(const std::string& key);
+
+  // Throws UsageError if a key was set that nobody read, with the key that was meant: `other_names`
+  // says what other programs call ours ("learning_rate", "lr"), the rest is told by the spelling.
+  void finish(const std::map<std::string, std::string>& other_names = {}) const;
 
   // What every read() left, as TOML, in the order of the keys: read back, it gives the same run.
   std::string effective() const;
@@ -65,6 +80,8 @@ class Config {
 
   template <typename T>
   const Entry* take(const std::string& key, T& value);
+  std::string meant_by(const std::string& key,
+                       const std::map<std::string, std::string>& other_names) const;
 
   std::map<std::string, Entry> entries_;
   std::map<std::string, Value> effective_;

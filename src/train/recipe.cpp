@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -74,12 +75,27 @@ std::unique_ptr<Recipe> read_recipe(Config& config) {
   }
   auto recipe = entry->read(config);
   read_trainer_options(config, recipe->options_);
-  config.finish();
+  config.finish(names_elsewhere());
   recipe->name_ = name;
   recipe->effective_ = config.effective();
   recipe->options_.description = run_description(config);
   recipe->options_.values["config"] = recipe->effective_;
   return recipe;
+}
+
+std::string Recipe::effective(const Ingredients& made) const {
+  std::istringstream lines(effective_);
+  std::string text;
+  bool is_model = false;
+  for (std::string line; std::getline(lines, line);) {
+    is_model = line.starts_with('[') ? line == "[model]" : is_model;
+    const std::string key = line.substr(0, line.find(' '));
+    const auto found = made.model_settings.find(key);
+    text += is_model && found != made.model_settings.end()
+                ? fmt::format("{} = {}\n", key, found->second)
+                : line + "\n";
+  }
+  return text;
 }
 
 std::shared_ptr<const Dataset> part_of(std::shared_ptr<const Dataset> data, int64_t first,

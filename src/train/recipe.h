@@ -34,6 +34,9 @@ struct Ingredients {
   std::function<std::string(const std::vector<int64_t>& ids)> decode;
   int64_t max_positions = 0;                        // 0: no limit
   std::shared_ptr<const ConfiguredModule> exports;  // what save_pretrained writes; may be null
+  // Keys of [model] that files decided, as TOML: what a pretrained model has, the recipe cannot
+  // know when it is read.
+  std::map<std::string, std::string> model_settings;
 };
 
 class Recipe {
@@ -47,6 +50,7 @@ class Recipe {
   const TrainerOptions& options() const { return options_; }
   TrainerOptions& options() { return options_; }
   const std::string& effective() const { return effective_; }
+  std::string effective(const Ingredients& made) const;  // with what files decided
 
  protected:
   friend std::unique_ptr<Recipe> read_recipe(Config& config);

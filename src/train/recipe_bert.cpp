@@ -8,6 +8,7 @@
 #include <lockstep/models/bert.h>
 
 #include "train/classifier_task.h"
+#include "train/option_ranges.h"
 #include "train/recipe.h"
 
 namespace lockstep {
@@ -15,6 +16,15 @@ namespace {
 
 BertInput masked(const at::Tensor& ids_BT, int64_t pad_token) {
   return {.ids_BT = ids_BT, .attention_mask_BT = ids_BT.ne(pad_token), .token_types_BT = {}};
+}
+
+void check_length(int64_t max_length, int64_t max_positions) {
+  if (max_length > max_positions) {
+    throw UsageError(
+        "data.max_length = {} is more than the model's {} positions, so that a text of that length "
+        "could not be read; lower it to {}",
+        max_length, max_positions, max_positions);
+  }
 }
 
 // The classifier's body by itself, with the weights that it has now.
@@ -53,7 +63,7 @@ class BertClassify : public Recipe {
     std::string on_corrupt = "fatal";
     config.read("data.on_corrupt", on_corrupt, {"fatal", "skip"});
     text_.on_corrupt = on_corrupt == "skip" ? CorruptSample::Skip : CorruptSample::Fatal;
-    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    config.read("train.label_smoothing", label_smoothing_, ranges::kLabelSmoothing);
     if (pretrained_.empty() || train_.empty()) {
       throw UsageError(
           "{} is empty: give {}", pretrained_.empty() ? "model.pretrained" : "data.train",
@@ -77,6 +87,7 @@ class BertClassify : public Recipe {
                                                    .seed = static_cast<uint64_t>(seed_),
                                                    .cache_dir = cache_dir_})
                            .as<BertForSequenceClassification>();
+    check_length(text.max_length, std::get<BertOptions>(model->config().options).max_positions);
     const int64_t pad_token = std::get<BertOptions>(model->config().options).pad_token;
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(),

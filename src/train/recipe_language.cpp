@@ -2,6 +2,7 @@
 // vocabulary.
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
@@ -13,6 +14,7 @@
 
 #include "train/byte_text.h"
 #include "train/list_text.h"
+#include "train/option_ranges.h"
 #include "train/recipe.h"
 #include "weights/agree.h"
 
@@ -148,6 +150,9 @@ void check_length(int64_t sequence_length, int64_t max_positions) {
   }
 }
 
+constexpr const char* kSizes[] = {"model.vocab_size", "model.hidden_size", "model.num_layers",
+                                  "model.num_heads",  "model.ffn_size",    "model.max_positions"};
+
 // What the options of both models have in common.
 template <typename Options>
 void read_sizes(Config& config, Options& model) {
@@ -178,7 +183,7 @@ class MyTransformerRecipe : public Recipe {
     read_sizes(config, model_);
     config.read("model.max_positions", model_.max_positions, {.min = 0, .max = 1 << 20});
     config.read("model.dropout", model_.dropout, {.min = 0, .max = 0.99});
-    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    config.read("train.label_smoothing", label_smoothing_, ranges::kLabelSmoothing);
     text_.read(config);
     check_length(text_.sequence_length, model_.max_positions);
     check_options({.architecture = "MyTransformer", .options = model_});
@@ -207,6 +212,11 @@ class Gpt2Recipe : public Recipe {
     options_.warmup_steps = 20;
     config.read("model.pretrained", pretrained_);
     config.read("model.config", config_);
+    if (!config_.empty() && config.is_set_here("model.config")) {
+      for (const char* key : kSizes) {
+        config.forget_in_file(key);  // it stands for all sizes: the file's are not meant
+      }
+    }
     model_ = {.vocab_size = kByteVocabulary,
               .hidden_size = 128,
               .num_layers = 2,
@@ -227,7 +237,15 @@ class Gpt2Recipe : public Recipe {
     double dropout = model_.residual_dropout;
     config.read("model.dropout", dropout, {.min = 0, .max = 0.99});
     model_.residual_dropout = model_.embedding_dropout = model_.attention_dropout = dropout;
-    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    if (config.is_set("model.dropout")) {
+      pretrained_dropout_ = dropout;
+    }
+    for (const char* key : kSizes) {
+      if (config.is_set_here(key)) {
+        asked_sizes_.emplace_back(key);
+      }
+    }
+    config.read("train.label_smoothing", label_smoothing_, ranges::kLabelSmoothing);
     text_.read(config);
     if (pretrained_.empty()) {
       check_length(text_.sequence_length, model_.max_positions);
@@ -241,19 +259,47 @@ class Gpt2Recipe : public Recipe {
       model = GPT2(model_);
     } else {
       model = AutoModel::from_pretrained(pretrained_, group,
-                                         {.architecture = "GPT2LMHeadModel", .seed = model_.seed})
+                                         {.architecture = "GPT2LMHeadModel",
+                                          .seed = model_.seed,
+                                          .dropout = pretrained_dropout_})
                   .as<GPT2>();
     }
     const auto& options = std::get<GPT2Options>(model->config().options);
+    const auto sizes = sizes_of(options);
+    for (const std::string& key : asked_sizes_) {
+      const int64_t asked = sizes_of(model_).at(key), found = sizes.at(key);
+      if (asked != found) {
+        throw UsageError(
+            "--set {} = {}, but the model in {} has {}: a pretrained model comes with its sizes; "
+            "leave {} out",
+            key, asked, pretrained_, found, key);
+      }
+    }
     check_length(text_.sequence_length, options.max_positions);
     auto data = split_held_out(text_.open(options.vocab_size, group), text_.held_out_share);
     Ingredients made = language_ingredients(model, options.max_positions, text_, label_smoothing_);
     made.data = std::move(data);
+    for (const auto& [key, value] : sizes) {
+      made.model_settings[key.substr(key.find('.') + 1)] = fmt::format("{}", value);
+    }
+    if (!pretrained_.empty()) {
+      const std::string dropout = fmt::format("{}", options.residual_dropout);
+      made.model_settings["dropout"] = dropout == "0" ? "0.0" : dropout;  // a real
+    }
     return made;
   }
 
  private:
+  static std::map<std::string, int64_t> sizes_of(const GPT2Options& options) {
+    return {
+        {"model.vocab_size", options.vocab_size}, {"model.hidden_size", options.hidden_size},
+        {"model.num_layers", options.num_layers}, {"model.num_heads", options.num_heads},
+        {"model.ffn_size", options.ffn_size},     {"model.max_positions", options.max_positions}};
+  }
+
   std::string pretrained_;
+  std::optional<double> pretrained_dropout_;  // none: as published
+  std::vector<std::string> asked_sizes_;      // keys that were given with --set
   std::string config_;
   GPT2Options model_;
   TextSettings text_;

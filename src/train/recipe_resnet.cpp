@@ -1,5 +1,7 @@
 // The recipe "resnet50": a residual network on a folder of pictures, on tar shards, or on the drawn
 // cats.
+#include <fmt/format.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/data/image_data.h>
 #include <lockstep/models/auto_model.h>
@@ -8,10 +10,24 @@
 #include "data/cat_pictures.h"
 #include "train/classifier_task.h"
 #include "train/list_text.h"
+#include "train/option_ranges.h"
 #include "train/recipe.h"
 
 namespace lockstep {
 namespace {
+
+// What we call a ResNet of these blocks; empty if it has no name.
+std::string builtin_name(const ResNetOptions& options) {
+  for (const std::string& name : builtin_config_names()) {
+    const ModelConfig config = builtin_config(name);
+    const auto* known = std::get_if<ResNetOptions>(&config.options);
+    if (known != nullptr && known->blocks == options.blocks &&
+        known->bottleneck == options.bottleneck && known->width == options.width) {
+      return name;
+    }
+  }
+  return "";
+}
 
 class Resnet50 : public Recipe {
  public:
@@ -36,7 +52,7 @@ class Resnet50 : public Recipe {
     std::string on_corrupt = "fatal";
     config.read("data.on_corrupt", on_corrupt, {"fatal", "skip"});
     on_corrupt_ = on_corrupt == "skip" ? CorruptSample::Skip : CorruptSample::Fatal;
-    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    config.read("train.label_smoothing", label_smoothing_, ranges::kLabelSmoothing);
     if (!folder_.empty() && !shards_.empty()) {
       throw UsageError("data.folder and data.shards are both set: give one of them");
     }
@@ -62,6 +78,11 @@ class Resnet50 : public Recipe {
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         label_smoothing_);
     made.exports = model.ptr();
+    const auto& options = std::get<ResNetOptions>(model->config().options);
+    made.model_settings["num_classes"] = fmt::format("{}", options.num_classes);
+    if (const std::string name = builtin_name(options); !name.empty()) {
+      made.model_settings["config"] = fmt::format("\"{}\"", name);
+    }
     return made;
   }
 

@@ -1,5 +1,6 @@
 #include "train/train_state.h"
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -109,6 +110,7 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
   CheckpointInfo info{.step = progress.step, .values = options.values, .score = {}};
   info.values["step"] = fmt::format("{}", progress.step);
   info.values["shards"] = fmt::format("{}", progress.shards);
+  info.values["threads"] = fmt::format("{}", progress.threads);
   info.values["best"] = best_text(progress.best);
   info.values["stale_evaluations"] = fmt::format("{}", progress.num_stale);
   info.values["bad_steps"] = bad_steps.state();
@@ -146,6 +148,18 @@ void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& opt
 
 int shards_of(const Checkpoint& checkpoint) {
   return static_cast<int>(whole(checkpoint, "shards", 1, std::numeric_limits<int>::max()));
+}
+
+int threads_of(const Checkpoint& checkpoint) {
+  if (checkpoint.info().values.count("threads") == 0) {
+    return shards_of(checkpoint) > 1 ? 1 : 0;  // what all runs had before they said so
+  }
+  return static_cast<int>(whole(checkpoint, "threads", 0, std::numeric_limits<int>::max()));
+}
+
+bool is_better(const Evaluation& evaluation, const std::optional<Evaluation>& best) {
+  const double score = score_of(evaluation);
+  return !std::isnan(score) && (!best || std::isnan(score_of(*best)) || score > score_of(*best));
 }
 
 double score_of(const Evaluation& evaluation) {

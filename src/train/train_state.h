@@ -29,6 +29,7 @@ class ParameterAverage;
 struct Progress {
   int64_t step = 0;
   int shards = 0;
+  int threads = 0;  // per rank
   std::optional<Evaluation> best;
   int64_t num_stale = 0;  // evaluations since then
 };
@@ -54,7 +55,13 @@ struct TrainState {
 // The shards of the run that a checkpoint is of. Throws FormatError.
 int shards_of(const Checkpoint& checkpoint);
 
+// The threads per rank that it computed with; 0: as libtorch has it. Throws FormatError.
+int threads_of(const Checkpoint& checkpoint);
+
 // Higher is better: the accuracy where there is one, else the loss.
 double score_of(const Evaluation& evaluation);
+
+// NaN is never better, and anything is better than nothing or NaN.
+bool is_better(const Evaluation& evaluation, const std::optional<Evaluation>& best);
 
 }  // namespace lockstep

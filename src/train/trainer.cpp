@@ -13,10 +13,12 @@
 
 #include "base/stopwatch.h"
 #include "models/parameter_hash.h"
+#include "train/check_run.h"
 #include "train/data_order.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/step.h"
+#include "train/threads.h"
 #include "train/train_state.h"
 #include "weights/agree.h"
 
@@ -29,27 +31,6 @@ int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>
     return options.shards;
   }
   return checkpoint ? shards_of(*checkpoint) : num_ranks;
-}
-
-void check(const TrainerOptions& options, const TrainerData& data) {
-  if (!data.train) {
-    throw UsageError("trainer: there is nothing to train on: TrainerData::train is null");
-  }
-  if (options.checkpoint_every > 0 && options.checkpoint_dir.empty()) {
-    throw UsageError(
-        "trainer: a checkpoint every {} steps is asked for, but no folder for it; set "
-        "checkpoint.dir",
-        options.checkpoint_every);
-  }
-  const auto positive = [](const char* name, auto value) {
-    if (value <= 0) {
-      throw UsageError("trainer: {} is {}, it must be positive", name, value);
-    }
-  };
-  positive("batch_size", options.batch_size);
-  positive("accumulate", options.accumulate);
-  positive("epochs", options.epochs);
-  positive("log_every", options.log_every);
 }
 
 std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
@@ -91,16 +72,15 @@ class Trainer::Impl {
         options_(std::move(options)),
         watcher_(std::move(watcher)),
         module_(task.module()) {
-    check(options_, data_);
+    check_same_run(group_, options_, data_);
+    check_run(options_, data_);
     if (!options_.checkpoint_dir.empty() && options_.resume) {
       checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
     }
     progress_.shards = choose_shards(options_, checkpoint_, group_.size());
-    const int threads = options_.threads > 0                        ? options_.threads
-                        : group_.size() > 1 || progress_.shards > 1 ? 1
-                                                                    : 0;
-    if (threads > 0) {
-      at::set_num_threads(threads);
+    progress_.threads = choose_threads(group_, options_, progress_.shards, checkpoint_);
+    if (progress_.threads > 0) {
+      at::set_num_threads(progress_.threads);
     }
     pieces_ = cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
     order_ = std::make_unique<DataOrder>(data_.train->size(), options_.seed, pieces_);
@@ -132,7 +112,14 @@ class Trainer::Impl {
     return finish(*end, time);
   }
 
+  int threads() const { return progress_.threads > 0 ? progress_.threads : at::get_num_threads(); }
+
   Evaluation evaluate_now() {
+    if (!data_.held_out) {
+      throw UsageError(
+          "trainer: evaluate(): there is nothing to judge by: TrainerData::held_out is null; give "
+          "the trainer held-out data when you make it");
+    }
     wait_captured();  // parameters and average change places
     runner_->share_buffers();
     const ParameterAverage::Swap swap(runner_->average());
@@ -245,7 +232,7 @@ class Trainer::Impl {
 
   void judge() {
     Evaluation evaluation = evaluate_now();
-    evaluation.is_best = !progress_.best || score_of(evaluation) > score_of(*progress_.best);
+    evaluation.is_best = is_better(evaluation, progress_.best);
     if (evaluation.is_best) {
       progress_.best = evaluation;
       progress_.num_stale = 0;
@@ -337,6 +324,7 @@ class Trainer::Impl {
     result_.num_bad_steps = runner_->bad_steps().num_all();
     result_.best = progress_.best;
     result_.parameter_hashes = hashes_of_ranks(*module_, group_);
+    result_.threads = threads();
     result_.seconds = time.seconds();
     return result_;
   }
@@ -371,6 +359,10 @@ Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() {
   return impl_->run();
+}
+
+int Trainer::threads() const {
+  return impl_->threads();
 }
 
 Evaluation Trainer::evaluate() {

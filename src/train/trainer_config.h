@@ -2,6 +2,7 @@
 
 // The sections [train] and [checkpoint] of a recipe.
 
+#include <map>
 #include <string>
 
 #include <lockstep/train/trainer.h>
@@ -16,5 +17,8 @@ void read_trainer_options(Config& config, TrainerOptions& options);
 // Of what was read so far, what two runs must have in common for one to go on from the other's
 // checkpoint: all but how long, how often and how many threads.
 std::string run_description(const Config& config);
+
+// What other programs call our settings: "learning_rate" for "lr".
+const std::map<std::string, std::string>& names_elsewhere();
 
 }  // namespace lockstep

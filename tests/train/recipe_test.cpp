@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/models/auto_model.h>
+#include <lockstep/models/bert.h>
+#include <lockstep/models/gpt2.h>
 
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
@@ -80,6 +83,112 @@ TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {
               ThrowsMessage<UsageError>(HasSubstr("did you mean train.epochs?")));
   EXPECT_THAT([] { read("recipe = \"cats\"\n[data]\ntext = \"x\""); },
               ThrowsMessage<UsageError>(HasSubstr("data.text")));
+  const std::pair<const char*, const char*> meant[] = {
+      {"[train]\nlearning_rate = 0.1", "no setting train.learning_rate; did you mean train.lr?"},
+      {"[train]\nmax_grad_norm = 1", "did you mean train.clip_norm?"},
+      {"[train]\nsave_steps = 10", "did you mean checkpoint.every?"},
+      {"[optimizer]\nlr = 0.1", "did you mean train.lr?"},
+      {"[model]\nn_embd = 12", "did you mean model.hidden_size?"}};
+  for (const auto& [text, answer] : meant) {
+    EXPECT_THAT([&] { read(std::string("recipe = \"gpt2\"\n") + text); },
+                ThrowsMessage<UsageError>(HasSubstr(answer)));
+  }
+  EXPECT_THAT(
+      [] { read("recipe = \"gpt2\"\n[data]\nzzzzzzzzzzzzzzzz = 1"); },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("known: data."), Not(HasSubstr("train.lr")))))
+      << "those of its section";
+}
+
+TEST(Recipes, AConfigOnTheCommandLineStandsForAllSizesOfTheFile) {
+  Config config = Config::from_text(
+      "recipe = \"gpt2\"\n[model]\nvocab_size = 256\nhidden_size = 128\nnum_layers = 2\n"
+      "num_heads = 4\nffn_size = 512\nmax_positions = 128\ndropout = 0.2");
+  config.set("model.config=gpt2-medium");
+  config.set("model.num_layers=3");
+  const std::string text = read_recipe(config)->effective();
+  EXPECT_THAT(text, AllOf(HasSubstr("hidden_size = 1024"), HasSubstr("ffn_size = 4096"),
+                          HasSubstr("max_positions = 1024"), HasSubstr("vocab_size = 50257")));
+  EXPECT_THAT(text, HasSubstr("num_layers = 3")) << "--set beside it counts";
+  EXPECT_THAT(text, HasSubstr("dropout = 0.2")) << "is no size";
+  EXPECT_EQ(read(text)->effective(), text);
+  Config empty = Config::from_text("recipe = \"gpt2\"\n[model]\nhidden_size = 64");
+  empty.set("model.config=");
+  EXPECT_THAT(read_recipe(empty)->effective(), HasSubstr("hidden_size = 64"));
+}
+
+TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
+  Group group = make_single_group();
+  const test::TempFolder folder;
+  const GPT2 published(GPT2Options{.vocab_size = 300,
+                                   .hidden_size = 16,
+                                   .num_layers = 1,
+                                   .num_heads = 2,
+                                   .ffn_size = 32,
+                                   .max_positions = 64,
+                                   .embedding_dropout = 0.3,
+                                   .attention_dropout = 0.3,
+                                   .residual_dropout = 0.3});
+  save_pretrained(*published, folder.at("gpt2"));
+  const std::string text = folder.file("a.txt", std::string(1000, 'a'));
+  const auto config_of = [&](const std::string& model) {
+    return Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" + text +
+                             "\"\n[model]\npretrained = \"" + folder.at("gpt2") + "\"\n" + model);
+  };
+  const auto dropout_of = [](const Ingredients& made) {
+    return std::get<GPT2Options>(made.exports->config().options).attention_dropout;
+  };
+  Config config = config_of("dropout = 0.9\nhidden_size = 128\nnum_layers = 2");
+  const auto recipe = read_recipe(config);
+  const Ingredients made = recipe->make(group);
+  EXPECT_EQ(dropout_of(made), 0.9);
+  const std::string echo = recipe->effective(made);
+  EXPECT_THAT(echo, AllOf(HasSubstr("hidden_size = 16\n"), HasSubstr("num_layers = 1\n"),
+                          HasSubstr("vocab_size = 300\n"), HasSubstr("max_positions = 64\n"),
+                          HasSubstr("dropout = 0.9\n")));
+  EXPECT_EQ(read(echo)->effective(), echo) << "read back, it gives the same run";
+
+  Config plain = config_of("");
+  const auto as_published = read_recipe(plain);
+  const Ingredients again = as_published->make(group);
+  EXPECT_EQ(dropout_of(again), 0.3);
+  EXPECT_THAT(as_published->effective(again), HasSubstr("dropout = 0.3\n"));
+
+  Config none = config_of("dropout = 0.0");
+  const auto without = read_recipe(none);
+  const Ingredients still = without->make(group);
+  EXPECT_EQ(dropout_of(still), 0);
+  EXPECT_THAT(without->effective(still), HasSubstr("dropout = 0.0\n"));
+
+  Config asked = config_of("");
+  asked.set("model.num_layers=3");
+  EXPECT_THAT([&] { read_recipe(asked)->make(group); },
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("model.num_layers = 3, but the model in"), HasSubstr("has 1"))));
+}
+
+TEST(Recipes, ALengthAboveTheModelsPositionsIsRefusedWhenItIsMade) {
+  Group group = make_single_group();
+  const test::TempFolder folder;
+  const BertForSequenceClassification published(BertOptions{.vocab_size = 8,
+                                                            .hidden_size = 8,
+                                                            .num_layers = 1,
+                                                            .num_heads = 2,
+                                                            .ffn_size = 8,
+                                                            .max_positions = 16});
+  save_pretrained(*published, folder.at("bert"));
+  folder.file("bert/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
+  const std::string train = folder.file(
+      "train.jsonl", "{\"text\": \"a b\", \"label\": 0}\n{\"text\": \"c\", \"label\": 1}\n");
+  const auto make = [&](const std::string& max_length) {
+    return read("recipe = \"bert-classify\"\n[model]\npretrained = \"" + folder.at("bert") +
+                "\"\n[data]\nheld_out_share = 0.5\ntrain = \"" + train +
+                "\"\nmax_length = " + max_length)
+        ->make(group);
+  };
+  EXPECT_NO_THROW(make("16"));
+  EXPECT_THAT(
+      [&] { make("17"); },
+      ThrowsMessage<UsageError>(HasSubstr("data.max_length = 17 is more than the model's 16")));
 }
 
 TEST(Recipes, RefuseWhatCannotBe) {
@@ -87,6 +196,12 @@ TEST(Recipes, RefuseWhatCannotBe) {
     EXPECT_THAT([&] { read(text); }, ThrowsMessage<UsageError>(HasSubstr(reason))) << text;
   };
   refuses("recipe = \"cats\"\n[train]\nepochs = 0", "train.epochs");
+  refuses("recipe = \"cats\"\n[train]\nbeta1 = 1", "train.beta1 = 1 is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nbeta2 = 1.0", "train.beta2 = 1 is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nmomentum = 1", "train.momentum = 1");
+  refuses("recipe = \"cats\"\n[train]\neps = 0", "train.eps = 0 is not in (0, 1]");
+  refuses("recipe = \"cats\"\n[train]\nlabel_smoothing = 1", "is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nlr = nan", "train.lr = nan");
   refuses("recipe = \"cats\"\n[train]\noptimizer = \"adam\"", "adamw");
   refuses("recipe = \"cats\"\n[train]\nprecision = \"float8\"", "bfloat16");
   refuses("recipe = \"cats\"\n[data]\nheld_out_seed = 1", "are both 1");
