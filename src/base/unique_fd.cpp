@@ -10,6 +10,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/atomic_file.h"
+
 namespace lockstep {
 
 std::string errno_text(int error) {
@@ -85,7 +87,7 @@ void write_all(int fd, const void* bytes, size_t size) {
 }
 
 void write_file_atomically(const std::string& path, const std::string& text) {
-  const std::string beside = fmt::format("{}.{}.part", path, ::getpid());
+  const std::string beside = unfinished_path(path);
   try {
     const UniqueFd fd = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
     write_all(fd.get(), text.data(), text.size());
