@@ -29,10 +29,13 @@ struct SavePlan {
 };
 
 // One save at a time. prepare(), commit(), abort() and remove() are rank 0's; in this order the
-// ranks agree between each of them.
+// ranks agree between each of them. Nothing is deleted but what is_own_file().
 class CheckpointPlace {
  public:
   virtual ~CheckpointPlace() = default;
+
+  // Every rank's, when rank 0 has claimed the place: writes a file and removes it. Throws IoError.
+  virtual void probe() = 0;
 
   // Removes what killed saves left and makes room for this one. Throws IoError, "no space for
   // checkpoint step 100, 3.1 GB needed, 1.2 GB free in PATH".

@@ -71,6 +71,7 @@ void Save::run_steps(SaveResult& result) {
   const bool leads = group.rank() == 0;
   throw_first(group, failure_of([&] {
                 if (leads) {
+                  parts_.owner->check();
                   parts_.place.prepare(plan_);
                 }
               }));

@@ -5,6 +5,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "checkpoint/layout.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/place.h"
 #include "checkpoint/snapshot.h"
 
@@ -16,6 +17,7 @@ class Save {
     Group& group;  // of the saving threads alone
     CheckpointPlace& place;
     CopyPool& pool;
+    PlaceOwner* owner;  // rank 0's; null on others
   };
   // Everything in the parts must outlive it.
   Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,

@@ -10,6 +10,7 @@
 #include <lockstep/checkpoint/verify.h>
 
 #include "base/unique_fd.h"
+#include "checkpoint/own_files.h"
 #include "formats/tensor_info.h"
 #include "storage/location.h"
 #include "storage/parallel_read.h"
@@ -84,12 +85,13 @@ std::string manifest_path(const std::string& name) {
   return fmt::format("{}/{}", name, kManifestFile);
 }
 
-// Names of the folders that are committed checkpoints, or look like some that lost their manifest.
+// Names of the folders that are committed checkpoints, or have shards and lost their manifest.
 std::vector<std::string> checkpoint_names(const Storage& storage) {
   std::vector<std::string> names;
   for (const ObjectInfo& object : storage.list(std::string(kStepPrefix))) {
     const std::string name = object.path.substr(0, object.path.find('/'));
     if (step_of(name) && name.size() < object.path.size() &&
+        is_own_file(object.path.substr(name.size() + 1)) &&
         (names.empty() || names.back() != name)) {
       names.push_back(name);
     }
@@ -164,6 +166,29 @@ void verify_shard(const std::string& path, const Manifest& manifest, size_t whic
   }
   if (const std::string found = hash.hex(); found != shard.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, shard.xxh3);
+  }
+}
+
+std::string damage_of(const std::string& path) {
+  try {
+    const Shelf shelf = read_shelf(path);
+    if (!shelf.is_single || !shelf.entries[0].problem.empty()) {
+      return shelf.is_single ? shelf.entries[0].problem : path + ": there is no manifest";
+    }
+    const Manifest& manifest = shelf.entries[0].manifest;
+    for (size_t i = 0; i < manifest.shards.size(); ++i) {
+      const ManifestShard& shard = manifest.shards[i];
+      if (!is_remote(path)) {
+        verify_shard(path, manifest, i);
+      } else if (const auto found = find_file(joined_location(path, shard.file));
+                 !found || found->size_bytes != shard.size_bytes) {
+        return fmt::format("{}: {} bytes, and {} were written", joined_location(path, shard.file),
+                           found ? found->size_bytes : 0, shard.size_bytes);
+      }
+    }
+    return "";
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 

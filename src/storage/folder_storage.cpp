@@ -69,11 +69,12 @@ std::vector<ObjectInfo> FolderStorage::list(const std::string& prefix) const {
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code ignored;  // a file that went away since, or a link to nothing
     const std::string path = inside + entry->path().lexically_relative(start).generic_string();
-    if (!path.starts_with(prefix) || path.ends_with(kUnfinishedEnd) || !entry->is_regular_file(ignored)) {
-      continue;
-    }
-    if (auto object = find(path)) {
-      objects.push_back(std::move(*object));
+    if (!path.starts_with(prefix)) {
+      entry.disable_recursion_pending();  // nothing in it does
+    } else if (!path.ends_with(kUnfinishedEnd) && entry->is_regular_file(ignored)) {
+      if (auto object = find(path)) {
+        objects.push_back(std::move(*object));
+      }
     }
   }
   if (error) {

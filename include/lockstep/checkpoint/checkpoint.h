@@ -20,8 +20,9 @@
 // of the bytes while training goes on; the folder gets its name when all of it is on the disk. On
 // S3 the manifest is the last object. `latest` and `best` beside them hold the name of one.
 //
-// One run at a time may write to a folder; all ranks must see it. docs/concepts/checkpoint.md tells
-// what a save costs a training step and why.
+// One run at a time writes to a folder, which a record in it makes sure of; all ranks must see it.
+// Files of others in it, or in a checkpoint's folder, are left alone. docs/concepts/checkpoint.md
+// tells what a save costs a training step and why.
 
 #include <chrono>
 #include <cstdint>
@@ -50,6 +51,7 @@ struct CheckpointOptions {
   int64_t keep_last = 3;               // >= 1: so many of the newest stay
   std::chrono::minutes keep_every{0};  // beside these, one per so much time; 0: none
   bool keep_best = true;               // the one with the highest score stays too
+  bool allow_existing = true;          // false: refuse a location that holds checkpoints already
 };
 
 // How a save ended: the same on every rank.
@@ -69,8 +71,9 @@ struct SaveResult {
 // Threads: one at a time, the same one or not.
 class CheckpointWriter {
  public:
-  // Collective. `location`: a path or s3://bucket/prefix; made if it is not there. Throws
-  // UsageError.
+  // Collective. `location`: a path or s3://bucket/prefix; made if it is not there, and every rank
+  // writes and removes a file there. Throws IoError if one cannot, and UsageError if another run
+  // writes there.
   CheckpointWriter(std::string location, const Group& group, CheckpointOptions options = {});
   ~CheckpointWriter();  // waits for the one under way
   CheckpointWriter(const CheckpointWriter&) = delete;
