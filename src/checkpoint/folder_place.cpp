@@ -173,7 +173,7 @@ class FolderPlace : public CheckpointPlace {
     sync_folder(part);
     pass(SavePoint::ManifestWritten);
     if (is_there(save.step)) {
-      replace(part, target, manifest);
+      replace(part, target);
     } else {
       rename_file(part, target);
     }
@@ -229,12 +229,13 @@ class FolderPlace : public CheckpointPlace {
 
   // An older checkpoint of the step stays whole until the manifest is replaced: the new shards have
   // other names. Exchanging the folders would do it in one step, but not on NFS or Lustre.
-  static void replace(const std::string& part, const std::string& target,
-                      const std::string& manifest) {
-    std::set<std::string> named = {std::string(kManifestFile)};
-    for (const ManifestShard& shard : parse_manifest(target, manifest).shards) {
-      rename_file(joined_location(part, shard.file), joined_location(target, shard.file));
-      named.insert(shard.file);
+  static void replace(const std::string& part, const std::string& target) {
+    std::set<std::string> moved;
+    for (const std::string& name : names_in(part)) {
+      if (is_own_file(name) && name != kManifestFile) {
+        rename_file(joined_location(part, name), joined_location(target, name));
+        moved.insert(name);
+      }
     }
     sync_folder(target);
     pass(SavePoint::ShardsMoved);
@@ -242,7 +243,7 @@ class FolderPlace : public CheckpointPlace {
                 joined_location(target, std::string(kManifestFile)));
     sync_folder(target);
     for (const std::string& name : names_in(target)) {
-      if (is_own_file(name) && !named.contains(name)) {
+      if (is_own_file(name) && name != kManifestFile && !moved.contains(name)) {
         remove_file(joined_location(target, name));
       }
     }

@@ -10,6 +10,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr std::string_view kAttached = "attached-";
 constexpr std::string_view kShardEnd = ".safetensors";
 constexpr size_t kRankDigits = 5;  // at least
 
@@ -41,6 +42,15 @@ bool is_shard(std::string_view name) {
   return is_one && name == kShardEnd;
 }
 
+// Names of attachments are of these characters, with no dot in front.
+bool is_attachment(std::string_view name) {
+  return skip(name, kAttached) && !name.empty() && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.';
+         });
+}
+
 }  // namespace
 
 std::string shard_name(int rank, int size, std::optional<uint64_t> sequence) {
@@ -48,8 +58,13 @@ std::string shard_name(int rank, int size, std::optional<uint64_t> sequence) {
   return fmt::format("shard-{:05}-of-{:05}{}{}", rank, size, save, kShardEnd);
 }
 
+std::string attachment_file_name(const std::string& name, std::optional<uint64_t> sequence) {
+  const std::string save = sequence ? fmt::format("save-{}-", *sequence) : "";
+  return fmt::format("{}{}{}", kAttached, save, name);
+}
+
 bool is_own_file(std::string_view name) {
-  return name == kManifestFile || is_shard(name);
+  return name == kManifestFile || is_shard(name) || is_attachment(name);
 }
 
 }  // namespace lockstep

@@ -15,7 +15,11 @@ namespace lockstep {
 // "shard-00001-of-00004-save-7.safetensors".
 std::string shard_name(int rank, int size, std::optional<uint64_t> sequence = {});
 
-// Whether it is the manifest's name or one that shard_name() gives, and no other.
+// "attached-tokenizer.json", or "attached-save-7-tokenizer.json": a file of the program's that is
+// kept with the tensors, named by the same rule.
+std::string attachment_file_name(const std::string& name, std::optional<uint64_t> sequence = {});
+
+// Whether it is the manifest's name or one that these functions give, and no other.
 bool is_own_file(std::string_view name);
 
 }  // namespace lockstep
