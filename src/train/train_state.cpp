@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "train/average.h"
 #include "train/bad_steps.h"
+#include "train/data_order.h"
 #include "train/optimizer.h"
 #include "train/precision.h"
 
@@ -74,6 +75,32 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   return {line_a, line_b};
 }
 
+// choose_shards() compares their number: `shards = 0` on two ranks is `shards = 2`.
+std::string without_shards(const std::string& description) {
+  std::istringstream lines(description);
+  std::string rest;
+  for (std::string line; std::getline(lines, line);) {
+    rest += line.starts_with("shards = ") ? "" : line + "\n";
+  }
+  return rest;
+}
+
+[[noreturn]] void refuse_shards(const Checkpoint& checkpoint, int before, int wanted,
+                                int num_ranks) {
+  throw UsageError(
+      "{} is of a run whose steps are cut into {} (train.shards, or the number of ranks it began "
+      "on), and {}: the sums would have another order and the result other bits. Go on with {}, or "
+      "allow other bits: --allow-other-bits (checkpoint.allow_other_bits = true). A run that "
+      "begins "
+      "with --shards S, a power of two, moves between all numbers of ranks that divide S without a "
+      "changed bit",
+      checkpoint.path(), before == 1 ? "1 shard" : fmt::format("{} shards", before),
+      wanted == num_ranks
+          ? fmt::format("{} cannot be dealt to {} ranks", before == 1 ? "it" : "they", num_ranks)
+          : fmt::format("this one is to have {}", wanted),
+      before == 1 ? "1 rank" : fmt::format("{} ranks", before));
+}
+
 void append(std::vector<NamedTensor>& all, const std::string& prefix,
             std::vector<NamedTensor> part) {
   for (NamedTensor& item : part) {
@@ -122,9 +149,10 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
 
 void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& options,
                          Group& group) {
-  const std::string& saved = value(checkpoint, "description");
-  if (saved != options.description) {
-    const auto [then, now] = first_difference(saved, options.description);
+  const std::string saved = without_shards(value(checkpoint, "description"));
+  const std::string wanted = without_shards(options.description);
+  if (saved != wanted) {
+    const auto [then, now] = first_difference(saved, wanted);
     throw UsageError(
         "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
         "checkpoint folder of its own",
@@ -146,6 +174,22 @@ void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& opt
 
 int shards_of(const Checkpoint& checkpoint) {
   return static_cast<int>(whole(checkpoint, "shards", 1, std::numeric_limits<int>::max()));
+}
+
+int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
+                  int num_ranks) {
+  if (!checkpoint) {
+    return options.shards > 0 ? options.shards : num_ranks;
+  }
+  const int before = shards_of(*checkpoint);
+  if (options.shards > 0 ? options.shards == before : can_be_dealt(before, num_ranks)) {
+    return before;
+  }
+  const int wanted = options.shards > 0 ? options.shards : num_ranks;
+  if (!options.allow_other_bits) {
+    refuse_shards(*checkpoint, before, wanted, num_ranks);
+  }
+  return wanted;
 }
 
 double score_of(const Evaluation& evaluation) {

@@ -54,6 +54,11 @@ struct TrainState {
 // The shards of the run that a checkpoint is of. Throws FormatError.
 int shards_of(const Checkpoint& checkpoint);
 
+// Those of this run: the options', else the checkpoint's, else one for each rank. Throws UsageError
+// if the checkpoint's run cannot go on with the same bits, unless the options allow others.
+int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
+                  int num_ranks);
+
 // Higher is better: the accuracy where there is one, else the loss.
 double score_of(const Evaluation& evaluation);
 

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/comm/requests.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/train/trainer.h>
@@ -22,14 +23,6 @@
 
 namespace lockstep {
 namespace {
-
-int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
-                  int num_ranks) {
-  if (options.shards > 0) {
-    return options.shards;
-  }
-  return checkpoint ? shards_of(*checkpoint) : num_ranks;
-}
 
 void check(const TrainerOptions& options, const TrainerData& data) {
   if (!data.train) {
@@ -116,6 +109,7 @@ class Trainer::Impl {
     const Stopwatch time;
     restore();
     if (!options_.checkpoint_dir.empty()) {
+      options_.keep.allow_existing = options_.keep.allow_existing && options_.resume;
       writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
     }
     JobRequests requests(group_);
@@ -161,6 +155,11 @@ class Trainer::Impl {
     state().restore(*checkpoint_, options_, group_);
     saved_step_ = progress_.step;
     reported_step_ = progress_.step;
+    if (const int before = shards_of(*checkpoint_);
+        before != progress_.shards && group_.rank() == 0) {
+      log::warn("train", "goes on with {} shards instead of {}: the result has other bits",
+                progress_.shards, before);
+    }
     if (watcher_.on_resume) {
       watcher_.on_resume(progress_.step, checkpoint_->path());
     }

@@ -92,6 +92,7 @@ void read_checkpoint(Config& config, TrainerOptions& options) {
   options.keep.keep_every = std::chrono::minutes(keep_every);
   config.read("checkpoint.keep_best", options.keep.keep_best);
   config.read("checkpoint.resume", options.resume);
+  config.read("checkpoint.allow_other_bits", options.allow_other_bits);
 }
 
 // Keys that may change between a run and its continuation.

@@ -189,12 +189,58 @@ TEST(TrainRun, ADryRunMakesOneStepAndSavesNothing) {
 }
 
 TEST(TrainRun, AnEndThatCannotBeSavedIsAFailureAndNotTheEndOfTheTraining) {
-  Arguments arguments = {kRecipe, "--json", "--set", "checkpoint.dir=/proc/nowhere"};
+  const test::TempFolder folder;
+  folder.file("step-00000004", "in the way");
+  Arguments arguments = {kRecipe, "--json", "--set", "checkpoint.dir=" + folder.path()};
   arguments.insert(arguments.end(), kShort.begin(), kShort.end());
   const Output output = train(arguments);
   EXPECT_EQ(output.status.code, 1);
   EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
   EXPECT_THAT(output.err, HasSubstr("lockstep train: the end of this run is not saved: "));
+}
+
+TEST(TrainRun, ASaveThatFailsIsToldOnce) {
+  const test::TempFolder folder;
+  folder.file("step-00000004", "in the way");
+  Arguments arguments = {kRecipe, "--set", "checkpoint.dir=" + folder.path()};
+  arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+  const Output output = train(arguments);
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_EQ(count_lines_with(output.out + output.err, ": Not a directory"), 1)
+      << output.out << output.err;
+}
+
+TEST(TrainRun, APlaceThatCannotBeWrittenIsFoundBeforeTheFirstStep) {
+  const test::TempFolder folder;
+  folder.file("file", "in the way");
+  for (const std::string& place : {std::string("/proc"), folder.at("file/runs")}) {
+    for (const char* flag : {"--dry-run", "--json"}) {
+      Arguments arguments = {kRecipe, flag, "--set", "checkpoint.dir=" + place};
+      arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+      const Output output = train(arguments);
+      EXPECT_EQ(output.status.code, 1) << place << " " << flag;
+      EXPECT_THAT(output.err, StartsWith("lockstep train: checkpoint: cannot "));
+      EXPECT_THAT(output.err, HasSubstr("checkpoint.dir"));
+      EXPECT_THAT(output.out, Not(HasSubstr("step  "))) << "not a step was made";
+    }
+  }
+}
+
+TEST(TrainRun, MovesToMoreRanksOnlyWithConsent) {
+  const test::TempFolder folder;
+  Arguments arguments = {"--set", "checkpoint.dir=" + folder.path(), "--json"};
+  arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+  Arguments alone = {kRecipe, "--set", "train.max_steps=2"};
+  alone.insert(alone.end(), arguments.begin(), arguments.end());
+  ASSERT_TRUE(train(alone).status.ok());
+  const Output refused = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  EXPECT_EQ(refused.status.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--allow-other-bits"));
+  arguments.emplace_back("--allow-other-bits");
+  const Output output = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  ASSERT_TRUE(output.status.ok()) << output.err;
+  EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
+  EXPECT_THAT(output.err, HasSubstr("goes on with 2 shards instead of 1"));
 }
 
 TEST(TrainRun, ShowPrintsPicturesAndTrainsNothing) {

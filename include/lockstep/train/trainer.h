@@ -16,7 +16,9 @@
 //
 // Killed at any moment and started again with the same options, it goes on from the newest
 // checkpoint and ends with the same bits as a run that was never killed (on CPUs of one model, with
-// one thread per shard), also on another number of ranks if `shards` is set.
+// one thread per shard), also on another number of ranks that `shards` can be dealt to. On others
+// it goes on only with `allow_other_bits`: from the same state, over the same batches, but with
+// sums in another order and other random numbers.
 //
 // A step. The batch of all ranks is cut into shards * accumulate equal pieces. A piece is forward
 // and backward of one part of it, with random numbers of its own: from (seed, step, piece). The
@@ -123,8 +125,9 @@ struct TrainerOptions {
   std::string checkpoint_dir;    // a folder or s3://bucket/prefix; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: at the end, when asked (SIGUSR1), and the best ones
   CheckpointOptions keep;
-  bool resume = true;       // from the newest checkpoint in checkpoint_dir
-  std::string description;  // of the run: a checkpoint with another one is refused
+  bool resume = true;  // from the newest checkpoint in checkpoint_dir; false: there may be none
+  bool allow_other_bits = false;  // see above: go on where `shards` and the ranks do not match
+  std::string description;        // of the run: a checkpoint with another one is refused
   std::map<std::string, std::string> values;  // kept in every checkpoint: the whole config, say
 };
 
@@ -167,7 +170,7 @@ struct TrainWatcher {
   std::function<void(const SaveResult&)> on_checkpoint;                  // on rank 0
 };
 
-enum class TrainEnd { Done, MaxTime, EarlyStop, Asked };  // Asked: SIGTERM to the launcher
+enum class TrainEnd { Done, MaxTime, EarlyStop, Asked };  // Asked: see JobRequests, StopSignals
 
 struct TrainResult {
   TrainEnd end = TrainEnd::Done;
