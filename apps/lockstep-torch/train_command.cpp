@@ -162,6 +162,9 @@ void tell_start(const Request& request, const Ingredients& made, Group& group) {
   const Recipe& recipe = *request.recipe;
   if (group.rank() == 0) {
     print_line(recipe.effective());
+    if (!made.held_out.empty()) {
+      print_line(made.held_out);
+    }
   }
   const int64_t num_samples = made.data.train->size();
   print_line(start_line({.rank = group.rank(),

@@ -21,12 +21,14 @@
 namespace lockstep {
 
 class ConfiguredModule;
+class Tokenizer;
 
 // What is made of a recipe.
 struct Ingredients {
   std::unique_ptr<TrainingTask> task;
   TrainerData data;
   std::string samples = "samples";  // what they are called: "pictures"
+  std::string held_out;             // which samples the model is judged by, in a sentence; or empty
   // What a model can do beside being judged; empty where it cannot.
   std::function<at::Tensor(const at::Tensor& ids_BT)> next_token_logits;  // -> [batch, time, V]
   std::function<at::Tensor(const at::Tensor& ids_BT)> embed;              // -> [batch, width]
@@ -68,11 +70,30 @@ std::unique_ptr<Recipe> read_gpt2(Config& config);
 std::unique_ptr<Recipe> read_bert_classify(Config& config);
 std::unique_ptr<Recipe> read_resnet50(Config& config);
 
-// Samples [first, first + size) of a dataset, as one.
-std::shared_ptr<const Dataset> part_of(std::shared_ptr<const Dataset> data, int64_t first,
-                                       int64_t size);
+// data.held_out_share and data.held_out_seed: a part of the data, drawn, to judge by.
+struct HeldOutShare {
+  double share = 0;  // in [0, 0.9]
+  int64_t seed = 1;  // one of its own: another train.seed is judged by the same samples
 
-// data.held_out_share of a dataset at its end, if no data of its own are given to be judged by.
-TrainerData split_held_out(std::shared_ptr<const Dataset> data, double share);
+  void read(Config& config);
+};
+
+// The held-out samples are the first ceil(size * share) of the dataset's order in epoch 0 of a
+// DistributedSampler of one rank with this seed, so that a file that is sorted does no harm; both
+// parts keep the order of the dataset. `judged` is the dataset as it is to be judged, without
+// augmentation say; null: `data`. Throws UsageError if nothing is left to train on.
+TrainerData split_held_out(const std::shared_ptr<const Dataset>& data, const HeldOutShare& held_out,
+                           std::shared_ptr<const Dataset> judged = nullptr);
+
+// Sets made.data and the sentence: a drawn share of `data`, or, if `given` is there, all of `data`
+// and `given`, which came from `place`.
+void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,
+              const HeldOutShare& share, std::shared_ptr<const Dataset> judged = nullptr);
+void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,
+              const std::shared_ptr<const Dataset>& given, const std::string& place);
+
+// Throws UsageError if the tokenizer, which is that of `path`, has ids for which a model of
+// `vocab_size` has no row: found when the first one comes, it would be an error of libtorch.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& path);
 
 }  // namespace lockstep

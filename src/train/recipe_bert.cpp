@@ -13,21 +13,23 @@
 namespace lockstep {
 namespace {
 
-BertInput masked(const at::Tensor& ids_BT, int64_t pad_token) {
-  return {.ids_BT = ids_BT, .attention_mask_BT = ids_BT.ne(pad_token), .token_types_BT = {}};
+// What stands behind the last id that is no padding is not seen. The same id inside a text is:
+// where a tokenizer has no padding, texts are filled up with an id that they may hold.
+BertInput masked(const at::Tensor& ids_BT, int64_t padding) {
+  const at::Tensor is_seen_BT = ids_BT.ne(padding).flip(1).cumsum(1).flip(1).gt(0);
+  return {.ids_BT = ids_BT, .attention_mask_BT = is_seen_BT, .token_types_BT = {}};
 }
 
 // The classifier's body by itself, with the weights that it has now.
 at::Tensor embed(const BertForSequenceClassification& model, const at::Tensor& ids_BT) {
   const at::NoGradGuard no_grad;
-  const auto& options = std::get<BertOptions>(model->config().options);
-  Bert body(options);
+  Bert body(std::get<BertOptions>(model->config().options));
   const auto weights = model->named_parameters();
   for (auto& item : body->named_parameters()) {
     item.value().copy_(weights["bert." + item.key()]);
   }
   body->eval();
-  return body->embed(masked(ids_BT, options.pad_token));
+  return body->embed({.ids_BT = ids_BT, .attention_mask_BT = {}, .token_types_BT = {}});
 }
 
 class BertClassify : public Recipe {
@@ -45,7 +47,7 @@ class BertClassify : public Recipe {
     config.read("model.cache_dir", cache_dir_);
     config.read("data.train", train_);
     config.read("data.held_out", held_out_);
-    config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
+    held_out_share_.read(config);
     config.read("data.tokenizer", text_.tokenizer);
     config.read("data.max_length", text_.max_length, {.min = 3, .max = 1 << 16});
     config.read("data.text_field", text_.text_field);
@@ -66,29 +68,33 @@ class BertClassify : public Recipe {
     if (text.tokenizer.empty()) {
       text.tokenizer = pretrained_;
     }
-    auto train = open_labelled_text(train_, text);
+    text.num_labels = num_labels_;
+    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
+    const auto train = open_labelled_text(train_, text);
     Ingredients made;
-    made.data = held_out_.empty()
-                    ? split_held_out(std::move(train), held_out_share_)
-                    : TrainerData{std::move(train), open_labelled_text(held_out_, text)};
+    made.samples = "texts";
+    if (held_out_.empty()) {
+      hold_out(made, train, held_out_share_);
+    } else {
+      hold_out(made, train, open_labelled_text(held_out_, text), held_out_);
+    }
     const auto model = AutoModel::from_pretrained(pretrained_, group,
                                                   {.architecture = "BertForSequenceClassification",
                                                    .num_labels = num_labels_,
                                                    .seed = static_cast<uint64_t>(seed_),
                                                    .cache_dir = cache_dir_})
                            .as<BertForSequenceClassification>();
-    const int64_t pad_token = std::get<BertOptions>(model->config().options).pad_token;
+    check_vocabulary(tokenizer, std::get<BertOptions>(model->config().options).vocab_size,
+                     text.tokenizer);
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(),
-        [net = model.ptr(), pad_token](const at::Tensor& ids_BT) {
-          return net->forward(masked(ids_BT, pad_token));
+        [net = model.ptr(), padding = padding_id(tokenizer)](const at::Tensor& ids_BT) {
+          return net->forward(masked(ids_BT, padding));
         },
         label_smoothing_);
     made.exports = model.ptr();
-    made.samples = "texts";
     made.max_positions = text.max_length;
     made.embed = [model](const at::Tensor& ids_BT) { return embed(model, ids_BT); };
-    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
     made.encode = [tokenizer, text](const std::string& words) {
       const auto ids = tokenizer.encode(words, {.max_length = text.max_length});
       return std::vector<int64_t>(ids.begin(), ids.end());
@@ -101,7 +107,7 @@ class BertClassify : public Recipe {
   std::string train_ = "recipes/data/reviews.jsonl";
   std::string held_out_;
   std::string cache_dir_;
-  double held_out_share_ = 0.2;
+  HeldOutShare held_out_share_{.share = 0.2};
   int64_t num_labels_ = 2;
   int64_t seed_ = 42;
   double label_smoothing_ = 0;

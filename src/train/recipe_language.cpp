@@ -55,8 +55,9 @@ struct TextSettings {
   std::string tokens;
   std::string tokenizer = "bytes";
   std::string token_file;
+  std::string held_out;
   int64_t sequence_length = 128;
-  double held_out_share = 0.1;
+  HeldOutShare held_out_share{.share = 0.1};
 
   void read(Config& config) {
     config.read("data.text", text);
@@ -64,7 +65,8 @@ struct TextSettings {
     config.read("data.tokenizer", tokenizer);
     config.read("data.token_file", token_file);
     config.read("data.sequence_length", sequence_length, {.min = 2, .max = 1 << 20});
-    config.read("data.held_out_share", held_out_share, {.min = 0, .max = 0.9});
+    config.read("data.held_out", held_out);
+    held_out_share.read(config);
     if (text.empty() && tokens.empty()) {
       throw UsageError(
           "there is nothing to read: set data.text to texts or JSONL files, or data.tokens to "
@@ -75,27 +77,28 @@ struct TextSettings {
 
   bool has_bytes() const { return tokens.empty() && tokenizer == "bytes"; }
 
-  std::shared_ptr<const Dataset> open(int64_t vocab_size, Group& group) const;
+  // Samples to train on and to judge by.
+  void open(Ingredients& made, int64_t vocab_size, Group& group) const;
+
+ private:
+  std::shared_ptr<const Dataset> open_text(const std::string& files, const std::string& to,
+                                           int64_t vocab_size, Group& group) const;
 };
 
-std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& group) const {
+std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
+                                                       const std::string& to, int64_t vocab_size,
+                                                       Group& group) const {
+  const TokenDataOptions options{.sequence_length = sequence_length, .vocab_size = vocab_size};
+  const auto inputs = split_list(files);
   if (!tokens.empty()) {
-    return open_tokens(split_list(tokens),
-                       {.sequence_length = sequence_length, .vocab_size = vocab_size});
+    return open_tokens(inputs, options);
   }
   if (has_bytes()) {
-    if (vocab_size < kByteVocabulary) {
-      throw UsageError(
-          "model.vocab_size = {} has no place for the {} bytes of data.tokenizer = "
-          "\"bytes\"",
-          vocab_size, kByteVocabulary);
-    }
-    return open_byte_text(split_list(text), sequence_length);
+    return open_byte_text(inputs, sequence_length);
   }
-  const auto inputs = split_list(text);
   const TokenizeOptions work{.inputs = inputs,
                              .tokenizer = tokenizer,
-                             .output = token_file.empty() ? inputs.front() + ".tokens" : token_file,
+                             .output = to.empty() ? inputs.front() + ".tokens" : to,
                              .rank = group.rank(),
                              .num_ranks = group.size()};
   throw_together(group, caught([&] { tokenize_share(work); }));
@@ -104,18 +107,35 @@ std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& gro
                      join_token_shares(work);
                    }
                  }));
-  return open_tokens({work.output}, {.sequence_length = sequence_length, .vocab_size = vocab_size});
+  return open_tokens({work.output}, options);
+}
+
+void TextSettings::open(Ingredients& made, int64_t vocab_size, Group& group) const {
+  if (has_bytes() && vocab_size < kByteVocabulary) {
+    throw UsageError(
+        "model.vocab_size = {} has no place for the {} bytes of data.tokenizer = \"bytes\"",
+        vocab_size, kByteVocabulary);
+  }
+  const auto data = open_text(tokens.empty() ? text : tokens, token_file, vocab_size, group);
+  if (held_out.empty()) {
+    hold_out(made, data, held_out_share);
+    return;
+  }
+  const std::string to = token_file.empty() ? "" : token_file + ".held_out";
+  hold_out(made, data, open_text(held_out, to, vocab_size, group), held_out);
 }
 
 // What a text is made of, in both directions.
-void add_text(Ingredients& made, const TextSettings& text) {
+void add_text(Ingredients& made, const TextSettings& text, int64_t vocab_size) {
   if (text.has_bytes()) {
     made.encode = encode_bytes;
     made.decode = decode_bytes;
   } else if (text.tokenizer != "bytes") {
     const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
+    check_vocabulary(tokenizer, vocab_size, text.tokenizer);
     made.encode = [tokenizer](const std::string& words) {
-      const auto ids = tokenizer.encode(words);
+      // As tokenize_share() does: the model has never seen a special token before a text.
+      const auto ids = tokenizer.encode(words, {.add_special_tokens = false});
       return std::vector<int64_t>(ids.begin(), ids.end());
     };
     made.decode = [tokenizer](const std::vector<int64_t>& ids) {
@@ -125,8 +145,8 @@ void add_text(Ingredients& made, const TextSettings& text) {
 }
 
 template <typename Holder>
-Ingredients language_ingredients(Holder model, int64_t max_positions, const TextSettings& text,
-                                 double label_smoothing) {
+Ingredients language_ingredients(Holder model, int64_t max_positions, int64_t vocab_size,
+                                 const TextSettings& text, double label_smoothing) {
   Ingredients made;
   made.task = std::make_unique<LanguageTask>(
       model.ptr(), [model](const at::Tensor& ids_BT) mutable { return model(ids_BT); },
@@ -135,7 +155,7 @@ Ingredients language_ingredients(Holder model, int64_t max_positions, const Text
   made.max_positions = max_positions;
   made.exports = model.ptr();
   made.samples = "sequences";
-  add_text(made, text);
+  add_text(made, text, vocab_size);
   return made;
 }
 
@@ -185,10 +205,9 @@ class MyTransformerRecipe : public Recipe {
   }
 
   Ingredients make(Group& group) const override {
-    auto data = split_held_out(text_.open(model_.vocab_size, group), text_.held_out_share);
-    Ingredients made =
-        language_ingredients(MyTransformer(model_), model_.max_positions, text_, label_smoothing_);
-    made.data = std::move(data);
+    Ingredients made = language_ingredients(MyTransformer(model_), model_.max_positions,
+                                            model_.vocab_size, text_, label_smoothing_);
+    text_.open(made, model_.vocab_size, group);
     return made;
   }
 
@@ -246,9 +265,9 @@ class Gpt2Recipe : public Recipe {
     }
     const auto& options = std::get<GPT2Options>(model->config().options);
     check_length(text_.sequence_length, options.max_positions);
-    auto data = split_held_out(text_.open(options.vocab_size, group), text_.held_out_share);
-    Ingredients made = language_ingredients(model, options.max_positions, text_, label_smoothing_);
-    made.data = std::move(data);
+    Ingredients made = language_ingredients(model, options.max_positions, options.vocab_size, text_,
+                                            label_smoothing_);
+    text_.open(made, options.vocab_size, group);
     return made;
   }
 

@@ -6,6 +6,7 @@
 #include <lockstep/models/resnet.h>
 
 #include "data/cat_pictures.h"
+#include "data/image_batch.h"
 #include "train/classifier_task.h"
 #include "train/list_text.h"
 #include "train/recipe.h"
@@ -29,7 +30,8 @@ class Resnet50 : public Recipe {
     config.read("data.folder", folder_);
     config.read("data.shards", shards_);
     config.read("data.held_out_folder", held_out_folder_);
-    config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
+    config.read("data.held_out_shards", held_out_shards_);
+    held_out_.read(config);
     config.read("data.num_drawn", num_drawn_, {.min = 2, .max = 1e6});
     config.read("data.picture_size", picture_size_, {.min = 8, .max = 4096});
     config.read("data.augment", augment_);
@@ -40,6 +42,7 @@ class Resnet50 : public Recipe {
     if (!folder_.empty() && !shards_.empty()) {
       throw UsageError("data.folder and data.shards are both set: give one of them");
     }
+    check_held_out();
     if (!std::holds_alternative<ResNetOptions>(builtin_config(config_).options)) {
       throw UsageError(
           "model.config = \"{}\" is no ResNet; known: resnet18, resnet34, resnet50, "
@@ -51,12 +54,15 @@ class Resnet50 : public Recipe {
   Ingredients make(Group& group) const override {
     Ingredients made;
     made.samples = "pictures";
-    made.data = open();
-    int64_t num_classes = num_classes_;
-    if (num_classes == 0) {
-      const auto classes = static_cast<int64_t>(made.data.train->classes().size());
-      num_classes = classes > 0 ? classes : shards_.empty() ? kPictureClasses : 1000;
+    open(made);
+    const auto classes = static_cast<int64_t>(made.data.train->classes().size());
+    if (num_classes_ > 0 && classes > num_classes_) {
+      throw UsageError(
+          "data.folder = \"{}\" has {} classes, which is more than model.num_classes = {}; raise "
+          "it, or set it to 0: as the data say",
+          folder_, classes, num_classes_);
     }
+    const int64_t num_classes = classes > 0 && num_classes_ == 0 ? classes : num_labels();
     const ResNet model = make_model(num_classes, group);
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
@@ -66,21 +72,52 @@ class Resnet50 : public Recipe {
   }
 
  private:
-  TrainerData open() const {
-    const ImageOptions options{
-        .size = picture_size_, .augment = augment_, .on_corrupt = on_corrupt_};
+  // A folder's classes have names and a shard's have numbers: neither tells which is which of the
+  // other.
+  void check_held_out() const {
+    if (!held_out_folder_.empty() && folder_.empty()) {
+      throw UsageError(
+          "data.held_out_folder = \"{}\" needs data.folder: its classes are matched by their "
+          "names, "
+          "and {} name none; {}",
+          held_out_folder_, shards_.empty() ? "the drawn cats" : "shards",
+          shards_.empty() ? "set data.held_out_share" : "set data.held_out_shards");
+    }
+    if (!held_out_shards_.empty() && shards_.empty()) {
+      throw UsageError(
+          "data.held_out_shards = \"{}\" needs data.shards: their classes are numbers, those of {} "
+          "are not; set {}",
+          held_out_shards_, folder_.empty() ? "the drawn cats" : "data.folder",
+          folder_.empty() ? "data.held_out_share" : "data.held_out_folder");
+    }
+  }
+
+  // Of data that do not name their classes.
+  int64_t num_labels() const {
+    return num_classes_ > 0 ? num_classes_ : shards_.empty() ? kPictureClasses : 1000;
+  }
+
+  void open(Ingredients& made) const {
+    ImageOptions options{.size = picture_size_,
+                         .augment = augment_,
+                         .on_corrupt = on_corrupt_,
+                         .num_classes = num_labels()};
     if (folder_.empty() && shards_.empty()) {
-      return split_held_out(make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})),
-                            held_out_share_);
+      hold_out(made, make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
+      return;
     }
-    auto train = folder_.empty() ? open_image_shards(split_list(shards_), options)
-                                 : open_image_folder(folder_, options);
-    if (held_out_folder_.empty()) {
-      return {std::move(train), nullptr};
+    const auto train = folder_.empty() ? open_image_shards(split_list(shards_), options)
+                                       : open_image_folder(folder_, options);
+    options.augment = false;
+    options.classes = train->classes();
+    if (!held_out_folder_.empty()) {
+      hold_out(made, train, open_image_folder(held_out_folder_, options), held_out_folder_);
+    } else if (!held_out_shards_.empty()) {
+      hold_out(made, train, open_image_shards(split_list(held_out_shards_), options),
+               held_out_shards_);
+    } else {
+      hold_out(made, train, held_out_, without_augmentation(train));
     }
-    ImageOptions still = options;
-    still.augment = false;
-    return {std::move(train), open_image_folder(held_out_folder_, still)};
   }
 
   ResNet make_model(int64_t num_classes, Group& group) const {
@@ -101,7 +138,8 @@ class Resnet50 : public Recipe {
   std::string folder_;
   std::string shards_;
   std::string held_out_folder_;
-  double held_out_share_ = 0.2;
+  std::string held_out_shards_;
+  HeldOutShare held_out_{.share = 0.2};
   int64_t num_classes_ = 0;
   int64_t seed_ = 42;
   int64_t num_drawn_ = 320;

@@ -65,6 +65,13 @@ std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& gr
 
 TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
                     double label_smoothing) {
+  const at::Tensor is_wrong_B = target_B.ge(logits_BV.size(1))
+                                    .logical_or(target_B.lt(0))
+                                    .logical_and(target_B.ne(kCorruptTarget));
+  if (is_wrong_B.any().item<bool>()) {
+    throw UsageError("classify: the label {} is not in [0, {}), the classes of the logits",
+                     target_B.masked_select(is_wrong_B)[0].item<int64_t>(), logits_BV.size(1));
+  }
   const at::Tensor counts_B = target_B.ge(0);
   const auto num_counted = counts_B.sum().item<int64_t>();
   // All samples of this piece may be unreadable: a loss of 0 with gradients of 0, not of 0 / 0.

@@ -98,6 +98,11 @@ TEST(Recipes, RefuseWhatCannotBe) {
   refuses("recipe = \"bert-classify\"\n[model]\npretrained = \"\"", "the folder of a BERT");
   refuses("recipe = \"resnet50\"\n[model]\nconfig = \"gpt2\"", "is no ResNet");
   refuses("recipe = \"resnet50\"\n[data]\nfolder = \"a\"\nshards = \"b.tar\"", "one of them");
+  refuses("recipe = \"resnet50\"\n[data]\nshards = \"a.tar\"\nheld_out_folder = \"b\"",
+          "set data.held_out_shards");
+  refuses("recipe = \"resnet50\"\n[data]\nfolder = \"a\"\nheld_out_shards = \"b.tar\"",
+          "set data.held_out_folder");
+  refuses("recipe = \"resnet50\"\n[data]\nheld_out_folder = \"b\"", "needs data.folder");
 }
 
 TEST(Recipes, AModelWithoutPlaceForTheBytesIsRefusedWhenItIsMade) {
@@ -115,16 +120,10 @@ TEST(Recipes, AModelWithoutPlaceForTheBytesIsRefusedWhenItIsMade) {
               ThrowsMessage<IoError>(HasSubstr("/no/such")));
 }
 
-TEST(Recipes, TheHeldOutShareIsTheEnd) {
+TEST(Recipes, ByteTextsAreWholeSequences) {
   const test::TempFolder folder;
   const std::string file = folder.file("a.txt", "abcdefghijklmnopqrstuvwxyz");
-  const TrainerData data = split_held_out(open_byte_text({file}, 2), 0.2);
-  EXPECT_EQ(data.train->size(), 10);
-  EXPECT_EQ(data.held_out->size(), 3);
-  const SampleKey first{.index = 0};
-  EXPECT_EQ(data.held_out->batch({&first, 1}).input[0][0].item<int64_t>(), 'u');
-  EXPECT_EQ(split_held_out(open_byte_text({file}, 2), 0).held_out, nullptr);
-  EXPECT_THROW(split_held_out(open_byte_text({file}, 26), 0.5), UsageError);
+  EXPECT_EQ(open_byte_text({file}, 3)->size(), 8);
   EXPECT_THROW(open_byte_text({file}, 27), UsageError);
   EXPECT_EQ(decode_bytes(encode_bytes("caf\xc3\xa9")), "caf\xc3\xa9");
 }

@@ -1,5 +1,6 @@
 // `lockstep train` as a user runs it, alone and on ranks.
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -149,6 +150,15 @@ TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
 TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
   const auto golden = nlohmann::json::parse(
       read_file(LOCKSTEP_SOURCE_DIR "/tests/train/goldens/mytransformer.json"));
+  // The last tenth of the sequences judges, as in the script.
+  const std::string text = read_file(LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt");
+  const auto time = golden["settings"]["data.sequence_length"].get<size_t>();
+  const size_t num_all = text.size() / time;
+  const size_t num_trained =
+      num_all - static_cast<size_t>(std::ceil(static_cast<double>(num_all) * 0.1));
+  const test::TempFolder folder;
+  const std::string train = folder.file("train.txt", text.substr(0, num_trained * time));
+  const std::string judge = folder.file("judge.txt", text.substr(num_trained * time));
   Arguments argv = {"run",
                     "--no-prefix",
                     "--nproc-per-node",
@@ -159,7 +169,9 @@ TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
                     LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
                     "--json",
                     "--set",
-                    "data.text=" LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt"};
+                    "data.text=" + train,
+                    "--set",
+                    "data.held_out=" + judge};
   for (const auto& [key, value] : golden["settings"].items()) {
     argv.insert(argv.end(), {"--set", key + "=" + value.dump()});
   }

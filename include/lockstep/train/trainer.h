@@ -72,7 +72,8 @@ class TrainingTask {
 };
 
 // Cross entropy of logits [batch, classes] and int64 [batch]; targets of kCorruptTarget (a sample
-// that could not be read) count for nothing.
+// that could not be read) count for nothing. Throws UsageError for another label that is not in
+// [0, classes).
 TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
                     double label_smoothing = 0);
 
