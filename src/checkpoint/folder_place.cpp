@@ -82,6 +82,10 @@ class FolderPlace : public CheckpointPlace {
     return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, size);
   }
 
+  std::string attachment_file(const SavePlan&, const std::string& name) const override {
+    return fmt::format("attached-{}", name);
+  }
+
   std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
                                         uint64_t bytes) override {
     const std::string part = part_of(save.step);

@@ -25,7 +25,7 @@ class ShardSink {
 struct SavePlan {
   int64_t step = 0;
   uint64_t sequence = 0;
-  uint64_t bytes = 0;  // of all tensors
+  uint64_t bytes = 0;  // of all tensors and attachments
 };
 
 // One save at a time. prepare(), commit(), abort() and remove() are rank 0's; in this order the
@@ -39,8 +39,9 @@ class CheckpointPlace {
   virtual void prepare(const SavePlan& save) = 0;
 
   virtual std::string shard_file(const SavePlan& save, int rank, int size) const = 0;
+  virtual std::string attachment_file(const SavePlan& save, const std::string& name) const = 0;
 
-  // Takes the room for `bytes` first.
+  // Of an attachment too. Takes the room for `bytes` first.
   virtual std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
                                                 uint64_t bytes) = 0;
 

@@ -49,6 +49,10 @@ class RemotePlace : public CheckpointPlace {
     return fmt::format("shard-{:05}-of-{:05}-save-{}.safetensors", rank, size, save.sequence);
   }
 
+  std::string attachment_file(const SavePlan& save, const std::string& name) const override {
+    return fmt::format("attached-save-{}-{}", save.sequence, name);
+  }
+
   std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
                                         uint64_t) override {
     return std::make_unique<ObjectSink>(storage_->create(checkpoint_name(save.step) + "/" + file));
@@ -88,12 +92,13 @@ class RemotePlace : public CheckpointPlace {
   }
 
  private:
-  // Shards of the step that its manifest does not name.
+  // Files of the step that its manifest does not name.
   void remove_others(int64_t step, const std::string& text) {
     std::set<std::string> named = {std::string(kManifestFile)};
     if (!text.empty()) {
-      for (const ManifestShard& shard : parse_manifest(storage_->location(), text).shards) {
-        named.insert(shard.file);
+      const Manifest manifest = parse_manifest(storage_->location(), text);
+      for (size_t i = 0; i < manifest.num_files(); ++i) {
+        named.insert(manifest.file(i).file);
       }
     }
     for (const ObjectInfo& object : storage_->list(checkpoint_name(step) + "/")) {

@@ -35,6 +35,7 @@ class Save {
  private:
   void run_steps(SaveResult& result);
   std::string write_shard();  // what rank 0 must know of it
+  void write_attachments();   // of rank 0
   Manifest make_manifest(const std::vector<std::string>& reports) const;
 
   Parts parts_;
@@ -43,6 +44,7 @@ class Save {
   std::vector<SavedTensor> tensors_;
   Share share_;
   Snapshot snapshot_;
+  std::vector<ManifestAttachment> attachments_;  // those that are written
   const int64_t created_s_;
   const Stopwatch watch_;
 };

@@ -144,8 +144,8 @@ Shelf read_shelf(const std::string& given) {
   return shelf;
 }
 
-void verify_shard(const std::string& path, const Manifest& manifest, size_t which) {
-  const ManifestShard& shard = manifest.shards.at(which);
+void verify_file(const std::string& path, const Manifest& manifest, size_t which) {
+  const ManifestShard& shard = manifest.file(which);
   const std::string file = joined_location(path, shard.file);
   const auto source = open_direct_source(file);
   if (source->size() != shard.size_bytes) {
@@ -174,9 +174,9 @@ std::vector<CheckpointCheck> verify_checkpoints(const std::string& location) {
                           .step = entry.step,
                           .bytes = entry.manifest.shard_bytes(),
                           .problem = entry.problem};
-    for (size_t i = 0; i < entry.manifest.shards.size() && check.problem.empty(); ++i) {
+    for (size_t i = 0; i < entry.manifest.num_files() && check.problem.empty(); ++i) {
       try {
-        verify_shard(entry.path, entry.manifest, i);
+        verify_file(entry.path, entry.manifest, i);
       } catch (const FormatError& error) {
         check.problem = error.what();
       } catch (const IoError& error) {

@@ -27,6 +27,26 @@ void check(const CheckpointInfo& info) {
     throw UsageError("checkpoint: step {} is negative", info.step);
   }
   manifest_text({.values = info.values});
+  if (!info.attachments) {
+    return;
+  }
+  if (info.attachments->size() > kMaxAttachments) {
+    throw UsageError("checkpoint: {} attachments, the limit is {}; join some of them",
+                     info.attachments->size(), kMaxAttachments);
+  }
+  for (const auto& [name, text] : *info.attachments) {
+    if (!is_attachment_name(name)) {
+      throw UsageError(
+          "checkpoint: \"{}\" is no name of an attachment; use letters, digits, -, _ and ., not a "
+          "dot in front, and at most 100 of them",
+          name);
+    }
+    if (text.size() > kMaxAttachmentBytes) {
+      throw UsageError(
+          "checkpoint: attachment {} has {} bytes, the limit is {}; save it as a tensor", name,
+          text.size(), kMaxAttachmentBytes);
+    }
+  }
 }
 
 // For a thread that saves. Ranks that fill the cores of a host meet after every step, and wait for
@@ -80,6 +100,11 @@ class CheckpointWriter::Impl {
     SavePlan plan{.step = info.step, .sequence = ++sequence_};
     for (const SavedTensor& tensor : saved) {
       plan.bytes += tensor.bytes;
+    }
+    if (info.attachments) {
+      for (const auto& [name, text] : *info.attachments) {
+        plan.bytes += text.size();
+      }
     }
     save_ = std::make_unique<Save>(Save::Parts{group_, *place_, pool_}, std::move(info), plan,
                                    std::move(saved), std::move(share));

@@ -53,6 +53,27 @@ std::vector<std::string> objects() {
   return paths;
 }
 
+TEST_F(RemoteCheckpoints, KeepTheirAttachments) {
+  run(2, [](Group& group) {
+    using Files = std::map<std::string, std::string>;
+    CheckpointWriter writer(kLocation, group);
+    for (const char* text : {"first", "second"}) {
+      const auto files = std::make_shared<const Files>(Files{{"a.txt", text}});
+      writer.begin({.step = 1, .attachments = files}, test::sample_state(1));
+      writer.wait();
+      EXPECT_TRUE(writer.take_results().at(0).committed);
+      EXPECT_EQ(find_checkpoint(kLocation, group)->read_attachment("a.txt", group), text);
+    }
+    group.barrier();
+    if (group.rank() == 0) {
+      EXPECT_THAT(objects(), ElementsAre("latest", "step-00000001/attached-save-2-a.txt",
+                                         "step-00000001/manifest.json",
+                                         "step-00000001/shard-00000-of-00002-save-2.safetensors",
+                                         "step-00000001/shard-00001-of-00002-save-2.safetensors"));
+    }
+  });
+}
+
 TEST_F(RemoteCheckpoints, AreSavedFoundAndRetained) {
   run(2, [](Group& group) {
     EXPECT_EQ(load_newest(kLocation, group), -1);

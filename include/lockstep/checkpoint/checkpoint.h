@@ -15,10 +15,11 @@
 //     checkpoint->load(targets, group);             // on any number of ranks
 //   }
 //
-// A checkpoint is a folder `step-00000100` with a shard of every rank and a manifest, which holds
-// the checksums of all of it and of itself (docs/formats/checkpoint.md). Each rank writes its share
-// of the bytes while training goes on; the folder gets its name when all of it is on the disk. On
-// S3 the manifest is the last object. `latest` and `best` beside them hold the name of one.
+// A checkpoint is a folder `step-00000100` with a shard of every rank, the files that the program
+// attached and a manifest, which holds the checksums of all of it and of itself
+// (docs/formats/checkpoint.md). Each rank writes its share of the bytes while training goes on; the
+// folder gets its name when all of it is on the disk. On S3 the manifest is the last object.
+// `latest` and `best` beside them hold the name of one.
 //
 // One run at a time may write to a folder; all ranks must see it. docs/concepts/checkpoint.md tells
 // what a save costs a training step and why.
@@ -44,6 +45,10 @@ struct CheckpointInfo {
   int64_t step = 0;                           // >= 0
   std::map<std::string, std::string> values;  // small texts in UTF-8: the config, counters
   std::optional<double> score;                // higher is better; one that is not finite is none
+  // Whole files that belong to the state, by name: a tokenizer, a configuration. Names of letters,
+  // digits, "-", "_" and "."; at most 256 MiB each. Rank 0's are written. Null: none. What
+  // find_checkpoint() gives has null: see Checkpoint::read_attachment().
+  std::shared_ptr<const std::map<std::string, std::string>> attachments = nullptr;
 };
 
 struct CheckpointOptions {
@@ -58,7 +63,7 @@ struct SaveResult {
   bool committed = false;
   std::string error;   // why not; empty if it was
   std::string path;    // of the checkpoint
-  uint64_t bytes = 0;  // of all shards
+  uint64_t bytes = 0;  // of all shards and attachments
   double seconds = 0;  // from begin() to its end, on this rank
 };
 
@@ -114,6 +119,11 @@ class Checkpoint {
   const std::string& path() const;
   const std::vector<WeightInfo>& tensors() const;       // in the order of begin()
   const WeightInfo* find(std::string_view name) const;  // null: not there
+  std::vector<std::string> attachments() const;         // their names
+
+  // Collective: the bytes of one, read by rank 0. Throws UsageError if there is none of that name,
+  // IoError and FormatError, on all ranks.
+  std::string read_attachment(const std::string& name, Group& group) const;
 
   // Collective: fills the targets, dense CPU tensors, with the same bits on all ranks, whatever
   // number of ranks wrote them. Each byte is read by one rank. Throws UsageError for a name that is
