@@ -43,6 +43,7 @@ constexpr const char* kExamples =
     "  lockstep run --nproc-per-node 4 -- lockstep train recipes/cats.toml --set train.epochs=8\n"
     "  lockstep run --local-nodes 2 --nproc-per-node 4 -- lockstep train recipes/cats.toml --json\n"
     "\n"
+    "Paths in RECIPE are relative to its folder, those of --set to the working folder.\n"
     "With checkpoint.dir set, the same line goes on where a run ended or was killed.\n"
     "Exit code: 0; 1 if a rank was lost, a file could not be read, the end could not be saved or\n"
     "the ranks ended with different models; 2 for a mistake on this line or in the recipe.\n";
@@ -60,6 +61,7 @@ struct Flags {
   std::vector<std::string> settings;
   int64_t max_time_s = -1;
   int shards = -1;
+  bool allow_other_data = false;
 };
 
 void add_flags(CLI::App& app, Request& request, Flags& flags) {
@@ -76,6 +78,8 @@ void add_flags(CLI::App& app, Request& request, Flags& flags) {
   app.add_option("--max-time", flags.max_time_s,
                  "The same as --set train.max_time_s=SECONDS: end with a checkpoint after it")
       ->type_name("SECONDS");
+  app.add_flag("--allow-other-data", flags.allow_other_data,
+               "Go on from a checkpoint of a run on other data (checkpoint.allow_other_data)");
   app.add_flag("--dry-run", request.dry_run, "Build everything, make one step, save nothing");
   app.add_flag("--json", request.json, "Print one JSON object at the end and nothing else");
   app.add_flag("--show", request.show, "Print two cats and two not-cats and train nothing");
@@ -104,6 +108,9 @@ Request parse_request(int argc, char** argv) {
   }
   if (app.count("--max-time") > 0) {
     config.set(fmt::format("train.max_time_s={}", flags.max_time_s));
+  }
+  if (flags.allow_other_data) {
+    config.set("checkpoint.allow_other_data=true");
   }
   request.recipe = read_recipe(config);
   if (request.dry_run) {
@@ -173,6 +180,16 @@ void tell_start(const Request& request, const Ingredients& made, Group& group) {
                          .samples = made.samples}));
 }
 
+// With what only the files could tell. Collective.
+TrainerOptions complete_options(const Recipe& recipe, const Ingredients& made, Group& group) {
+  TrainerOptions options = recipe.options();
+  if (!options.checkpoint_dir.empty()) {
+    options.files = made.files;
+    options.data_fingerprint = fingerprint_sources(recipe.sources(), group);
+  }
+  return options;
+}
+
 int train(const Request& request, Group& group) {
   const Recipe& recipe = *request.recipe;
   Ingredients made;
@@ -183,7 +200,8 @@ int train(const Request& request, Group& group) {
     if (group.rank() != 0) {
       watcher.on_resume = {};
     }
-    trainer = std::make_unique<Trainer>(*made.task, made.data, group, recipe.options(), watcher);
+    trainer = std::make_unique<Trainer>(*made.task, made.data, group,
+                                        complete_options(recipe, made, group), watcher);
   });
   if (code != 0) {
     return code;

@@ -1,6 +1,8 @@
 #include "base/config.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 #include <sstream>
 #include <type_traits>
@@ -86,7 +88,9 @@ std::string nearest(const std::string& name, const std::vector<std::string>& nam
 
 Config Config::from_file(const std::string& path) {
   try {
-    return from_text(read_file(path), path);
+    Config config = from_text(read_file(path), path);
+    config.folder_ = std::filesystem::path(path).parent_path().string();
+    return config;
   } catch (const IoError& error) {
     throw UsageError("recipe: {}", error.what());
   }
@@ -104,7 +108,7 @@ Config Config::from_text(const std::string& text, const std::string& name) {
         continue;
       }
       const std::string where = fmt::format("{}:{}", name, node.source().begin.line);
-      config.entries_[full] = {leaf_of(node, where, full), where};
+      config.entries_[full] = {leaf_of(node, where, full), where, /*in_file=*/true};
     }
   };
   walk(walk, table, "");
@@ -133,6 +137,7 @@ template <typename T>
 const Config::Entry* Config::take(const std::string& key, T& value) {
   const auto found = entries_.find(key);
   const Entry* entry = found == entries_.end() ? nullptr : &found->second;
+  defaults_[key] = value;
   if (entry != nullptr) {
     const T* same = std::get_if<T>(&entry->value);
     const auto* whole = std::get_if<int64_t>(&entry->value);
@@ -203,16 +208,37 @@ void Config::finish() const {
   }
 }
 
-std::string Config::effective() const {
+namespace {
+
+// Each path of a value that is relative, put through `change`.
+std::string with_paths(const std::string& value, const ConfigPath& kind,
+                       const std::function<std::string(const std::string&)>& change) {
+  std::string all;
+  for (size_t begin = 0; begin <= value.size();) {
+    const size_t end = kind.is_list ? std::min(value.find(',', begin), value.size()) : value.size();
+    std::string path = value.substr(begin, end - begin);
+    if (kind.is_list) {
+      path.erase(0, path.find_first_not_of(' '));
+      path.erase(path.find_last_not_of(' ') + 1);
+    }
+    const bool is_relative = !path.empty() && path != kind.word && path.front() != '/' &&
+                             path.find("://") == std::string::npos;
+    all += (begin > 0 ? "," : "") + (is_relative ? change(path) : path);
+    begin = end + 1;
+  }
+  return all;
+}
+
+std::string text_of(const std::map<std::string, Leaf>& values) {
   std::string text;
   std::string section;
   // Keys without a section first: in TOML nothing can follow a section and be outside it.
-  for (const auto& [key, value] : effective_) {
+  for (const auto& [key, value] : values) {
     if (key.find('.') == std::string::npos) {
       text += fmt::format("{} = {}\n", key, to_toml(value));
     }
   }
-  for (const auto& [key, value] : effective_) {
+  for (const auto& [key, value] : values) {
     const size_t dot = key.rfind('.');
     if (dot == std::string::npos) {
       continue;
@@ -224,6 +250,38 @@ std::string Config::effective() const {
     text += fmt::format("{} = {}\n", key.substr(dot + 1), to_toml(value));
   }
   return text;
+}
+
+}  // namespace
+
+void Config::read_path(const std::string& key, std::string& value, const ConfigPath& kind) {
+  const Entry* entry = take(key, value);
+  if (entry != nullptr && entry->in_file && !folder_.empty()) {
+    value = with_paths(value, kind, [&](const std::string& path) {
+      return (std::filesystem::path(folder_) / path).lexically_normal().string();
+    });
+    effective_[key] = value;
+  }
+  paths_[key] = kind;
+}
+
+std::string Config::effective() const {
+  return text_of(effective_);
+}
+
+std::string Config::remembered() const {
+  auto values = effective_;
+  for (const auto& [key, kind] : paths_) {
+    auto& value = std::get<std::string>(values.at(key));
+    value = with_paths(value, kind, [](const std::string& path) {
+      return std::filesystem::absolute(path).lexically_normal().string();
+    });
+  }
+  return text_of(values);
+}
+
+std::string Config::defaults() const {
+  return text_of(defaults_);
 }
 
 }  // namespace lockstep

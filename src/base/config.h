@@ -28,6 +28,12 @@ struct ConfigRange {
   double max = std::numeric_limits<double>::infinity();
 };
 
+// What a path may be beside one path.
+struct ConfigPath {
+  std::string word = {};  // no path, but a word that means something: "bytes"
+  bool is_list = false;   // several, with commas
+};
+
 class Config {
  public:
   using Range = ConfigRange;
@@ -50,24 +56,41 @@ class Config {
   void read(const std::string& key, std::string& value,
             const std::vector<std::string>& choices = {});
 
+  // A file or folder, or s3://... One that stands in a file is relative to the folder of that file,
+  // so that the file works from everywhere; one of set() and a default are relative to the working
+  // folder. `value` is left as it can be opened from the working folder.
+  void read_path(const std::string& key, std::string& value, const ConfigPath& kind = {});
+
   // Throws UsageError if a key was set that nobody read.
   void finish() const;
 
   // What every read() left, as TOML, in the order of the keys: read back, it gives the same run.
   std::string effective() const;
 
+  // The same with every path absolute: it gives the same run in another working folder, too.
+  std::string remembered() const;
+
+  // What effective() would be if nothing had been set.
+  std::string defaults() const;
+
+  bool is_path(const std::string& key) const { return paths_.contains(key); }
+
  private:
   using Value = std::variant<bool, int64_t, double, std::string>;
   struct Entry {
     Value value;
-    std::string origin;  // "recipes/cats.toml:4" or "--set": for messages
+    std::string origin;    // "recipes/cats.toml:4" or "--set": for messages
+    bool in_file = false;  // not of set()
   };
 
   template <typename T>
   const Entry* take(const std::string& key, T& value);
 
+  std::string folder_;  // of the file; empty: the working folder
   std::map<std::string, Entry> entries_;
   std::map<std::string, Value> effective_;
+  std::map<std::string, Value> defaults_;
+  std::map<std::string, ConfigPath> paths_;
 };
 
 // The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.

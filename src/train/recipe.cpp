@@ -7,8 +7,11 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/models/auto_model.h>
 
+#include "storage/storage.h"
 #include "train/trainer_config.h"
+#include "weights/small_file.h"
 
 namespace lockstep {
 namespace {
@@ -78,8 +81,37 @@ std::unique_ptr<Recipe> read_recipe(Config& config) {
   recipe->name_ = name;
   recipe->effective_ = config.effective();
   recipe->options_.description = run_description(config);
-  recipe->options_.values["config"] = recipe->effective_;
+  recipe->options_.description_defaults = default_description(config);
+  recipe->options_.values["config"] = config.remembered();
   return recipe;
+}
+
+std::vector<std::string> if_given(const std::string& location) {
+  return location.empty() ? std::vector<std::string>() : std::vector<std::string>{location};
+}
+
+bool is_model_file(const std::string& path) {
+  const auto ends = [&](const char* end) { return path.ends_with(end); };
+  return path.find('/') == std::string::npos &&
+         (path == kModelConfigFile || ends(".safetensors") || ends(".bin") || ends(".pth") ||
+          ends(".pt") || ends(".index.json"));
+}
+
+std::optional<AutoModel> kept_model(const MakeOptions& options, const std::string& architecture) {
+  if (options.kept == nullptr || !options.kept->contains(kModelConfigFile)) {
+    return std::nullopt;
+  }
+  ModelConfig config = parse_config({.json = options.kept->at(kModelConfigFile),
+                                     .name = "the checkpoint's config.json",
+                                     .architecture = architecture});
+  std::visit([](auto& of_model) { of_model.initialise = false; }, config.options);
+  return AutoModel::from_config(config);
+}
+
+std::string original_config(const std::string& location, Group& group) {
+  return location.empty() || !is_folder(location)
+             ? ""
+             : read_small_file(location, kModelConfigFile, group).value_or("");
 }
 
 std::shared_ptr<const Dataset> part_of(std::shared_ptr<const Dataset> data, int64_t first,

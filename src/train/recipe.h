@@ -11,15 +11,19 @@
 // defaults, then those of the file, then those of --set; effective() is what came out.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <lockstep/train/trainer.h>
 
 #include "base/config.h"
+#include "train/data_fingerprint.h"
+#include "train/model_files.h"
 
 namespace lockstep {
 
+class AutoModel;
 class ConfiguredModule;
 
 // What is made of a recipe.
@@ -34,6 +38,15 @@ struct Ingredients {
   std::function<std::string(const std::vector<int64_t>& ids)> decode;
   int64_t max_positions = 0;                        // 0: no limit
   std::shared_ptr<const ConfiguredModule> exports;  // what save_pretrained writes; may be null
+  ModelFiles files;                                 // what the model needs beside its weights
+};
+
+// How a model is made again.
+struct MakeOptions {
+  // Files of a checkpoint, whose weights are loaded next: the model and its tokenizer are made of
+  // these and of nothing else. Null, or without a config.json: as for a new run.
+  const ModelFiles* kept = nullptr;
+  bool with_data = true;  // false: no data are opened, if the model can be made without
 };
 
 class Recipe {
@@ -41,18 +54,21 @@ class Recipe {
   virtual ~Recipe() = default;
 
   // Collective: the ranks share the work of reading files.
-  virtual Ingredients make(Group& group) const = 0;
+  virtual Ingredients make(Group& group, const MakeOptions& options) const = 0;
+  Ingredients make(Group& group) const { return make(group, {}); }
 
   const std::string& name() const { return name_; }
   const TrainerOptions& options() const { return options_; }
   TrainerOptions& options() { return options_; }
   const std::string& effective() const { return effective_; }
+  const std::vector<DataSource>& sources() const { return sources_; }
 
  protected:
   friend std::unique_ptr<Recipe> read_recipe(Config& config);
   std::string name_;
   TrainerOptions options_;
   std::string effective_;
+  std::vector<DataSource> sources_;  // all that a run depends on beside its settings
 };
 
 // Throws UsageError for an unknown recipe or key, with the nearest that exists, and for a value of
@@ -67,6 +83,20 @@ std::unique_ptr<Recipe> read_mytransformer(Config& config);
 std::unique_ptr<Recipe> read_gpt2(Config& config);
 std::unique_ptr<Recipe> read_bert_classify(Config& config);
 std::unique_ptr<Recipe> read_resnet50(Config& config);
+
+// For a source that may be missing: none if it is empty.
+std::vector<std::string> if_given(const std::string& location);
+
+// Of a folder of published weights: what decides a model.
+bool is_model_file(const std::string& path);
+
+// The model that a checkpoint's config.json describes, its parameters as memory came; nothing if
+// there is no config.json. `architecture` is as in AutoModelOptions.
+std::optional<AutoModel> kept_model(const MakeOptions& options,
+                                    const std::string& architecture = "");
+
+// config.json of published weights; empty where they have none. Collective.
+std::string original_config(const std::string& location, Group& group);
 
 // Samples [first, first + size) of a dataset, as one.
 std::shared_ptr<const Dataset> part_of(std::shared_ptr<const Dataset> data, int64_t first,

@@ -39,14 +39,14 @@ class BertClassify : public Recipe {
     options_.schedule = Schedule::Linear;
     options_.min_lr_share = 0;
     options_.warmup_steps = 10;
-    config.read("model.pretrained", pretrained_);
+    config.read_path("model.pretrained", pretrained_);
     config.read("model.num_labels", num_labels_, {.min = 2, .max = 1e6});
     config.read("model.seed", seed_, {.min = 0});
-    config.read("model.cache_dir", cache_dir_);
-    config.read("data.train", train_);
-    config.read("data.held_out", held_out_);
+    config.read_path("model.cache_dir", cache_dir_);
+    config.read_path("data.train", train_);
+    config.read_path("data.held_out", held_out_);
     config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
-    config.read("data.tokenizer", text_.tokenizer);
+    config.read_path("data.tokenizer", text_.tokenizer);
     config.read("data.max_length", text_.max_length, {.min = 3, .max = 1 << 16});
     config.read("data.text_field", text_.text_field);
     config.read("data.label_field", text_.label_field);
@@ -59,24 +59,29 @@ class BertClassify : public Recipe {
           "{} is empty: give {}", pretrained_.empty() ? "model.pretrained" : "data.train",
           pretrained_.empty() ? "the folder of a BERT" : "a JSONL file of texts and labels");
     }
+    sources_ = {{.key = "data.train", .locations = {train_}},
+                {.key = "data.held_out", .locations = if_given(held_out_)},
+                {.key = "data.tokenizer",
+                 .locations = {text_.tokenizer.empty() ? pretrained_ : text_.tokenizer},
+                 .counts = is_tokenizer_file},
+                {.key = "model.pretrained", .locations = {pretrained_}, .counts = is_model_file}};
   }
 
-  Ingredients make(Group& group) const override {
+  Ingredients make(Group& group, const MakeOptions& options) const override {
+    const TokenizerFolder kept(options.kept != nullptr ? *options.kept : ModelFiles());
     LabelledTextOptions text = text_;
-    if (text.tokenizer.empty()) {
+    if (!kept.path().empty()) {
+      text.tokenizer = kept.path();
+    } else if (text.tokenizer.empty()) {
       text.tokenizer = pretrained_;
     }
-    auto train = open_labelled_text(train_, text);
     Ingredients made;
-    made.data = held_out_.empty()
-                    ? split_held_out(std::move(train), held_out_share_)
-                    : TrainerData{std::move(train), open_labelled_text(held_out_, text)};
-    const auto model = AutoModel::from_pretrained(pretrained_, group,
-                                                  {.architecture = "BertForSequenceClassification",
-                                                   .num_labels = num_labels_,
-                                                   .seed = static_cast<uint64_t>(seed_),
-                                                   .cache_dir = cache_dir_})
-                           .as<BertForSequenceClassification>();
+    if (options.with_data) {
+      made.data = open(text);
+    }
+    made.files = tokenizer_files(text.tokenizer);
+    const BertForSequenceClassification model = make_model(group, options, made.files);
+    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
     const int64_t pad_token = std::get<BertOptions>(model->config().options).pad_token;
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(),
@@ -88,7 +93,6 @@ class BertClassify : public Recipe {
     made.samples = "texts";
     made.max_positions = text.max_length;
     made.embed = [model](const at::Tensor& ids_BT) { return embed(model, ids_BT); };
-    const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
     made.encode = [tokenizer, text](const std::string& words) {
       const auto ids = tokenizer.encode(words, {.max_length = text.max_length});
       return std::vector<int64_t>(ids.begin(), ids.end());
@@ -97,6 +101,32 @@ class BertClassify : public Recipe {
   }
 
  private:
+  TrainerData open(const LabelledTextOptions& text) const {
+    auto train = open_labelled_text(train_, text);
+    return held_out_.empty() ? split_held_out(std::move(train), held_out_share_)
+                             : TrainerData{std::move(train), open_labelled_text(held_out_, text)};
+  }
+
+  // And its config.json.
+  BertForSequenceClassification make_model(Group& group, const MakeOptions& options,
+                                           ModelFiles& files) const {
+    constexpr const char* kArchitecture = "BertForSequenceClassification";
+    if (const auto kept = kept_model(options, kArchitecture)) {
+      files[kModelConfigFile] = options.kept->at(kModelConfigFile);
+      return kept->as<BertForSequenceClassification>();
+    }
+    const auto model = AutoModel::from_pretrained(pretrained_, group,
+                                                  {.architecture = kArchitecture,
+                                                   .num_labels = num_labels_,
+                                                   .seed = static_cast<uint64_t>(seed_),
+                                                   .cache_dir = cache_dir_})
+                           .as<BertForSequenceClassification>();
+    files[kModelConfigFile] = model_config_text(
+        model->config(),
+        {.original = original_config(pretrained_, group), .labels = {}, .specials = {}});
+    return model;
+  }
+
   std::string pretrained_ = ".deps/minilm-0.1.0";
   std::string train_ = "recipes/data/reviews.jsonl";
   std::string held_out_;

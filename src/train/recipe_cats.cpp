@@ -72,7 +72,7 @@ class Cats : public Recipe {
     }
   }
 
-  Ingredients make(Group& /*group*/) const override {
+  Ingredients make(Group& /*group*/, const MakeOptions& /*options*/) const override {
     TensorDataset pictures = draw_cat_pictures(
         {.num_pictures = settings_.num_pictures, .seed = static_cast<uint64_t>(settings_.seed)});
     if (settings_.shuffle_labels) {

@@ -1,5 +1,7 @@
 // The recipes "mytransformer" and "gpt2": language models on text. Shapes: B batch, T time, V
 // vocabulary.
+#include <filesystem>
+
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torch/nn/module.h>
@@ -11,6 +13,7 @@
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
 
+#include "storage/storage.h"
 #include "train/byte_text.h"
 #include "train/list_text.h"
 #include "train/recipe.h"
@@ -59,10 +62,10 @@ struct TextSettings {
   double held_out_share = 0.1;
 
   void read(Config& config) {
-    config.read("data.text", text);
-    config.read("data.tokens", tokens);
-    config.read("data.tokenizer", tokenizer);
-    config.read("data.token_file", token_file);
+    config.read_path("data.text", text, {.is_list = true});
+    config.read_path("data.tokens", tokens, {.is_list = true});
+    config.read_path("data.tokenizer", tokenizer, {.word = "bytes"});
+    config.read_path("data.token_file", token_file);
     config.read("data.sequence_length", sequence_length, {.min = 2, .max = 1 << 20});
     config.read("data.held_out_share", held_out_share, {.min = 0, .max = 0.9});
     if (text.empty() && tokens.empty()) {
@@ -75,8 +78,32 @@ struct TextSettings {
 
   bool has_bytes() const { return tokens.empty() && tokenizer == "bytes"; }
 
+  std::vector<DataSource> sources() const;
+  TextSettings with_tokenizer_of(const TokenizerFolder& kept) const;
+
   std::shared_ptr<const Dataset> open(int64_t vocab_size, Group& group) const;
 };
+
+std::vector<DataSource> TextSettings::sources() const {
+  DataSource words{.key = "data.tokenizer", .counts = is_tokenizer_file};
+  if (tokenizer == "bytes") {
+    words.word = "bytes";
+  } else {
+    words.locations = {tokenizer};
+  }
+  if (!tokens.empty()) {
+    return {{.key = "data.tokens", .locations = split_list(tokens)}, words};
+  }
+  return {{.key = "data.text", .locations = split_list(text)}, words};
+}
+
+TextSettings TextSettings::with_tokenizer_of(const TokenizerFolder& kept) const {
+  TextSettings settings = *this;
+  if (tokenizer != "bytes" && !kept.path().empty()) {
+    settings.tokenizer = kept.path();
+  }
+  return settings;
+}
 
 std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& group) const {
   if (!tokens.empty()) {
@@ -92,7 +119,11 @@ std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& gro
     }
     return open_byte_text(split_list(text), sequence_length);
   }
-  const auto inputs = split_list(text);
+  std::vector<std::string> inputs = split_list(text);
+  for (std::string& input : inputs) {
+    // The token file remembers what it was made from, and is used from every working folder.
+    input = is_remote(input) ? input : std::filesystem::absolute(input).lexically_normal().string();
+  }
   const TokenizeOptions work{.inputs = inputs,
                              .tokenizer = tokenizer,
                              .output = token_file.empty() ? inputs.front() + ".tokens" : token_file,
@@ -107,12 +138,15 @@ std::shared_ptr<const Dataset> TextSettings::open(int64_t vocab_size, Group& gro
   return open_tokens({work.output}, {.sequence_length = sequence_length, .vocab_size = vocab_size});
 }
 
-// What a text is made of, in both directions.
-void add_text(Ingredients& made, const TextSettings& text) {
+// What a text is made of, in both directions, and its files. What the tokenizer has of special ids.
+std::optional<SpecialIds> add_text(Ingredients& made, const TextSettings& text) {
   if (text.has_bytes()) {
     made.encode = encode_bytes;
     made.decode = decode_bytes;
-  } else if (text.tokenizer != "bytes") {
+    made.files = byte_tokenizer_files();
+    return SpecialIds();
+  }
+  if (text.tokenizer != "bytes") {
     const Tokenizer tokenizer = load_tokenizer(text.tokenizer);
     made.encode = [tokenizer](const std::string& words) {
       const auto ids = tokenizer.encode(words);
@@ -121,21 +155,37 @@ void add_text(Ingredients& made, const TextSettings& text) {
     made.decode = [tokenizer](const std::vector<int64_t>& ids) {
       return tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()));
     };
+    made.files = tokenizer_files(text.tokenizer);
+    return tokenizer.special_ids();
   }
+  return std::nullopt;
 }
 
+struct LanguageParts {
+  int64_t max_positions = 0;
+  const TextSettings& text;
+  double label_smoothing = 0;
+  std::string original_config = {};  // of the weights that training began with
+  const ModelFiles* kept = nullptr;  // as in MakeOptions
+};
+
 template <typename Holder>
-Ingredients language_ingredients(Holder model, int64_t max_positions, const TextSettings& text,
-                                 double label_smoothing) {
+Ingredients language_ingredients(Holder model, const LanguageParts& parts) {
   Ingredients made;
   made.task = std::make_unique<LanguageTask>(
       model.ptr(), [model](const at::Tensor& ids_BT) mutable { return model(ids_BT); },
-      label_smoothing);
+      parts.label_smoothing);
   made.next_token_logits = [model](const at::Tensor& ids_BT) mutable { return model(ids_BT); };
-  made.max_positions = max_positions;
+  made.max_positions = parts.max_positions;
   made.exports = model.ptr();
   made.samples = "sequences";
-  add_text(made, text);
+  const auto specials = add_text(made, parts.text);
+  made.files[kModelConfigFile] =
+      parts.kept != nullptr && parts.kept->contains(kModelConfigFile)
+          ? parts.kept->at(kModelConfigFile)
+          : model_config_text(
+                model->config(),
+                {.original = parts.original_config, .labels = {}, .specials = specials});
   return made;
 }
 
@@ -182,13 +232,22 @@ class MyTransformerRecipe : public Recipe {
     text_.read(config);
     check_length(text_.sequence_length, model_.max_positions);
     check_options({.architecture = "MyTransformer", .options = model_});
+    sources_ = text_.sources();
   }
 
-  Ingredients make(Group& group) const override {
-    auto data = split_held_out(text_.open(model_.vocab_size, group), text_.held_out_share);
-    Ingredients made =
-        language_ingredients(MyTransformer(model_), model_.max_positions, text_, label_smoothing_);
-    made.data = std::move(data);
+  Ingredients make(Group& group, const MakeOptions& options) const override {
+    const TokenizerFolder folder(options.kept != nullptr ? *options.kept : ModelFiles());
+    const TextSettings text = text_.with_tokenizer_of(folder);
+    const auto kept = kept_model(options);
+    const MyTransformer model = kept ? kept->as<MyTransformer>() : MyTransformer(model_);
+    const auto& sizes = std::get<MyTransformerOptions>(model->config().options);
+    Ingredients made = language_ingredients(model, {.max_positions = sizes.max_positions,
+                                                    .text = text,
+                                                    .label_smoothing = label_smoothing_,
+                                                    .kept = options.kept});
+    if (options.with_data) {
+      made.data = split_held_out(text.open(sizes.vocab_size, group), text.held_out_share);
+    }
     return made;
   }
 
@@ -205,7 +264,7 @@ class Gpt2Recipe : public Recipe {
     options_.batch_size = 16;
     options_.lr = 1e-3;
     options_.warmup_steps = 20;
-    config.read("model.pretrained", pretrained_);
+    config.read_path("model.pretrained", pretrained_);
     config.read("model.config", config_);
     model_ = {.vocab_size = kByteVocabulary,
               .hidden_size = 128,
@@ -233,26 +292,39 @@ class Gpt2Recipe : public Recipe {
       check_length(text_.sequence_length, model_.max_positions);
       check_options({.architecture = "GPT2LMHeadModel", .options = model_});
     }
+    sources_ = text_.sources();
+    sources_.push_back(
+        {.key = "model.pretrained", .locations = if_given(pretrained_), .counts = is_model_file});
   }
 
-  Ingredients make(Group& group) const override {
-    GPT2 model{nullptr};
-    if (pretrained_.empty()) {
-      model = GPT2(model_);
-    } else {
-      model = AutoModel::from_pretrained(pretrained_, group,
-                                         {.architecture = "GPT2LMHeadModel", .seed = model_.seed})
-                  .as<GPT2>();
+  Ingredients make(Group& group, const MakeOptions& options) const override {
+    const TokenizerFolder folder(options.kept != nullptr ? *options.kept : ModelFiles());
+    const TextSettings text = text_.with_tokenizer_of(folder);
+    const auto kept = kept_model(options);
+    const GPT2 model = kept ? kept->as<GPT2>() : make_model(group);
+    const auto& sizes = std::get<GPT2Options>(model->config().options);
+    Ingredients made = language_ingredients(
+        model, {.max_positions = sizes.max_positions,
+                .text = text,
+                .label_smoothing = label_smoothing_,
+                .original_config = kept ? "" : original_config(pretrained_, group),
+                .kept = options.kept});
+    if (options.with_data) {
+      check_length(text.sequence_length, sizes.max_positions);
+      made.data = split_held_out(text.open(sizes.vocab_size, group), text.held_out_share);
     }
-    const auto& options = std::get<GPT2Options>(model->config().options);
-    check_length(text_.sequence_length, options.max_positions);
-    auto data = split_held_out(text_.open(options.vocab_size, group), text_.held_out_share);
-    Ingredients made = language_ingredients(model, options.max_positions, text_, label_smoothing_);
-    made.data = std::move(data);
     return made;
   }
 
  private:
+  GPT2 make_model(Group& group) const {
+    return pretrained_.empty()
+               ? GPT2(model_)
+               : AutoModel::from_pretrained(
+                     pretrained_, group, {.architecture = "GPT2LMHeadModel", .seed = model_.seed})
+                     .as<GPT2>();
+  }
+
   std::string pretrained_;
   std::string config_;
   GPT2Options model_;

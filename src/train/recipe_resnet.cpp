@@ -6,6 +6,7 @@
 #include <lockstep/models/resnet.h>
 
 #include "data/cat_pictures.h"
+#include "data/image_names.h"
 #include "train/classifier_task.h"
 #include "train/list_text.h"
 #include "train/recipe.h"
@@ -23,12 +24,12 @@ class Resnet50 : public Recipe {
     options_.weight_decay = 1e-4;
     options_.warmup_steps = 5;
     config.read("model.config", config_);
-    config.read("model.pretrained", pretrained_);
+    config.read_path("model.pretrained", pretrained_);
     config.read("model.num_classes", num_classes_, {.min = 0, .max = 1e6});
     config.read("model.seed", seed_, {.min = 0});
-    config.read("data.folder", folder_);
-    config.read("data.shards", shards_);
-    config.read("data.held_out_folder", held_out_folder_);
+    config.read_path("data.folder", folder_);
+    config.read_path("data.shards", shards_, {.is_list = true});
+    config.read_path("data.held_out_folder", held_out_folder_);
     config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
     config.read("data.num_drawn", num_drawn_, {.min = 2, .max = 1e6});
     config.read("data.picture_size", picture_size_, {.min = 8, .max = 4096});
@@ -46,18 +47,29 @@ class Resnet50 : public Recipe {
           "resnet101, resnet152",
           config_);
     }
+    sources_ = {
+        {.key = "data.folder", .locations = if_given(folder_), .counts = is_picture_name},
+        {.key = "data.shards", .locations = split_list(shards_)},
+        {.key = "data.held_out_folder",
+         .locations = if_given(held_out_folder_),
+         .counts = is_picture_name},
+        {.key = "model.pretrained", .locations = if_given(pretrained_), .counts = is_model_file}};
   }
 
-  Ingredients make(Group& group) const override {
+  Ingredients make(Group& group, const MakeOptions& options) const override {
+    const auto kept = kept_model(options);
     Ingredients made;
     made.samples = "pictures";
-    made.data = open();
-    int64_t num_classes = num_classes_;
-    if (num_classes == 0) {
-      const auto classes = static_cast<int64_t>(made.data.train->classes().size());
-      num_classes = classes > 0 ? classes : shards_.empty() ? kPictureClasses : 1000;
+    // Only the data say how many classes there are, where neither recipe nor checkpoint do.
+    if (options.with_data || (!kept && num_classes_ == 0)) {
+      made.data = open();
     }
-    const ResNet model = make_model(num_classes, group);
+    const ResNet model = kept ? kept->as<ResNet>() : make_model(num_classes(made.data), group);
+    made.files[kModelConfigFile] =
+        kept ? options.kept->at(kModelConfigFile)
+             : model_config_text(model->config(), {.original = original_config(pretrained_, group),
+                                                   .labels = class_names(made.data),
+                                                   .specials = {}});
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         label_smoothing_);
@@ -66,6 +78,18 @@ class Resnet50 : public Recipe {
   }
 
  private:
+  static std::vector<std::string> class_names(const TrainerData& data) {
+    return data.train ? data.train->classes() : std::vector<std::string>{};
+  }
+
+  int64_t num_classes(const TrainerData& data) const {
+    if (num_classes_ > 0) {
+      return num_classes_;
+    }
+    const auto classes = std::ssize(class_names(data));
+    return classes > 0 ? classes : shards_.empty() ? kPictureClasses : 1000;
+  }
+
   TrainerData open() const {
     const ImageOptions options{
         .size = picture_size_, .augment = augment_, .on_corrupt = on_corrupt_};

@@ -8,10 +8,12 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/env.h"
 #include "train/average.h"
 #include "train/bad_steps.h"
+#include "train/data_fingerprint.h"
 #include "train/optimizer.h"
 #include "train/precision.h"
 
@@ -61,6 +63,39 @@ std::optional<Evaluation> parse_best(const std::string& text) {
   return best;
 }
 
+// "[section] key" and the value, of lines of TOML.
+std::map<std::string, std::string> settings_of(const std::string& text) {
+  std::map<std::string, std::string> settings;
+  std::istringstream lines(text);
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find(" = ");
+    if (equals == std::string::npos) {
+      section = line + " ";
+    } else {
+      settings[section + line.substr(0, equals)] = line.substr(equals + 3);
+    }
+  }
+  return settings;
+}
+
+// Both without the settings that the other's version does not know; see description_defaults.
+void drop_unknown(const TrainerOptions& options, std::string& then, std::string& now) {
+  const auto old = settings_of(then), present = settings_of(now);
+  const auto usual = settings_of(options.description_defaults);
+  then.clear();
+  now.clear();
+  for (const auto& [key, value] : present) {
+    const auto before = old.find(key);
+    const auto fallback = usual.find(key);
+    now += fmt::format("{} = {}\n", key, value);
+    then += fmt::format("{} = {}\n", key,
+                        before != old.end()       ? before->second
+                        : fallback != usual.end() ? fallback->second
+                                                  : "");
+  }
+}
+
 // The first line that differs, of each.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream lines_a(a), lines_b(b);
@@ -94,6 +129,51 @@ std::vector<NamedTensor> all_tensors(const TrainState& state) {
   return all;
 }
 
+void check_same_run(const Checkpoint& checkpoint, const TrainerOptions& options) {
+  std::string then = value(checkpoint, "description");
+  std::string now = options.description;
+  if (!options.description_defaults.empty()) {
+    drop_unknown(options, then, now);
+  }
+  if (then != now) {
+    const auto [line_then, line_now] = first_difference(then, now);
+    throw UsageError(
+        "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
+        "checkpoint folder of its own",
+        checkpoint.path(), line_then, line_now);
+  }
+}
+
+void check_same_data(const Checkpoint& checkpoint, const TrainerOptions& options,
+                     const Group& group) {
+  const Values& values = checkpoint.info().values;
+  const auto saved = values.find("data");
+  if (saved == values.end()) {
+    if (group.rank() == 0) {
+      log::warn("train",
+                "{} does not say what data it was trained on (lockstep kept no fingerprint of them "
+                "then): whether they are the same was not compared",
+                checkpoint.path());
+    }
+    return;
+  }
+  const std::string difference = fingerprint_difference(saved->second, options.data_fingerprint);
+  if (difference.empty()) {
+    return;
+  }
+  if (!options.allow_other_data) {
+    throw UsageError(
+        "{} was trained on other data: {}; bring the old data back, or go on with these by "
+        "--allow-other-data (checkpoint.allow_other_data = true), or give this run a checkpoint "
+        "folder of its own",
+        checkpoint.path(), difference);
+  }
+  if (group.rank() == 0) {
+    log::warn("train", "{} was trained on other data: {}; going on, as allow_other_data says",
+              checkpoint.path(), difference);
+  }
+}
+
 }  // namespace
 
 std::vector<NamedTensor> TrainState::tensors_to_save() const {
@@ -114,6 +194,7 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
   info.values["bad_steps"] = bad_steps.state();
   info.values["loss_scale"] = loss_scale.state();
   info.values["description"] = options.description;
+  info.values["data"] = options.data_fingerprint;
   if (progress.best && progress.best->step == progress.step) {
     info.score = score_of(*progress.best);
   }
@@ -122,14 +203,8 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
 
 void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& options,
                          Group& group) {
-  const std::string& saved = value(checkpoint, "description");
-  if (saved != options.description) {
-    const auto [then, now] = first_difference(saved, options.description);
-    throw UsageError(
-        "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
-        "checkpoint folder of its own",
-        checkpoint.path(), then, now);
-  }
+  check_same_run(checkpoint, options);
+  check_same_data(checkpoint, options, group);
   std::vector<WeightTarget> targets;
   for (NamedTensor& item : all_tensors(*this)) {
     targets.push_back({std::move(item.name), std::move(item.tensor)});

@@ -47,7 +47,8 @@ struct TrainState {
   std::vector<NamedTensor> tensors_to_save() const;
   CheckpointInfo info(const TrainerOptions& options) const;
 
-  // Collective. Throws UsageError for a checkpoint of another run, naming what differs.
+  // Collective. Throws UsageError for a checkpoint of another run or of other data, naming what
+  // differs.
   void restore(const Checkpoint& checkpoint, const TrainerOptions& options, Group& group);
 };
 

@@ -13,6 +13,7 @@
 
 #include "base/stopwatch.h"
 #include "models/parameter_hash.h"
+#include "train/data_fingerprint.h"
 #include "train/data_order.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
@@ -114,9 +115,13 @@ class Trainer::Impl {
 
   TrainResult run() {
     const Stopwatch time;
+    if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
+      options_.data_fingerprint = fingerprint_samples(data_, group_);
+    }
     restore();
     if (!options_.checkpoint_dir.empty()) {
       writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
+      attachments_ = std::make_shared<const std::map<std::string, std::string>>(options_.files);
     }
     JobRequests requests(group_);
     module_->train();
@@ -305,7 +310,9 @@ class Trainer::Impl {
       return;
     }
     runner_->share_buffers();
-    writer_->begin(state().info(options_), state().tensors_to_save());
+    CheckpointInfo info = state().info(options_);
+    info.attachments = attachments_;
+    writer_->begin(std::move(info), state().tensors_to_save());
     saved_step_ = progress_.step;
   }
 
@@ -354,6 +361,7 @@ class Trainer::Impl {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Loader> loader_;
   std::optional<CheckpointWriter> writer_;
+  std::shared_ptr<const std::map<std::string, std::string>> attachments_;  // of every save
   int64_t num_steps_ = 0;
   int64_t saved_step_ = -1;
   std::optional<StepReport> report_;  // to be told when the model has been judged

@@ -84,7 +84,7 @@ void read_update(Config& config, TrainerOptions& options) {
 }
 
 void read_checkpoint(Config& config, TrainerOptions& options) {
-  config.read("checkpoint.dir", options.checkpoint_dir);
+  config.read_path("checkpoint.dir", options.checkpoint_dir);
   config.read("checkpoint.every", options.checkpoint_every, {.min = 0});
   config.read("checkpoint.keep_last", options.keep.keep_last, {.min = 1, .max = 1e6});
   int64_t keep_every = options.keep.keep_every.count();
@@ -92,6 +92,7 @@ void read_checkpoint(Config& config, TrainerOptions& options) {
   options.keep.keep_every = std::chrono::minutes(keep_every);
   config.read("checkpoint.keep_best", options.keep.keep_best);
   config.read("checkpoint.resume", options.resume);
+  config.read("checkpoint.allow_other_data", options.allow_other_data);
 }
 
 // Keys that may change between a run and its continuation.
@@ -115,8 +116,10 @@ void read_trainer_options(Config& config, TrainerOptions& options) {
   }
 }
 
-std::string run_description(const Config& config) {
-  std::istringstream lines(config.effective());
+namespace {
+
+std::string described(const Config& config, const std::string& settings) {
+  std::istringstream lines(settings);
   std::string description, section;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('[')) {
@@ -125,12 +128,24 @@ std::string run_description(const Config& config) {
     const std::string key = line.substr(0, line.find(' '));
     const bool is_free = section == "[checkpoint]" ||
                          (section == "[train]" &&
-                          std::find(std::begin(kFree), std::end(kFree), key) != std::end(kFree));
+                          std::find(std::begin(kFree), std::end(kFree), key) != std::end(kFree)) ||
+                         (!section.empty() && !line.starts_with('[') &&
+                          config.is_path(section.substr(1, section.size() - 2) + "." + key));
     if (!is_free && !line.empty()) {
       description += line + "\n";
     }
   }
   return description;
+}
+
+}  // namespace
+
+std::string run_description(const Config& config) {
+  return described(config, config.effective());
+}
+
+std::string default_description(const Config& config) {
+  return described(config, config.defaults());
 }
 
 }  // namespace lockstep

@@ -14,7 +14,11 @@ namespace lockstep {
 void read_trainer_options(Config& config, TrainerOptions& options);
 
 // Of what was read so far, what two runs must have in common for one to go on from the other's
-// checkpoint: all but how long, how often and how many threads.
+// checkpoint: all but how long, how often and how many threads, and all but paths: what lies there
+// is compared, not where it lies (data_fingerprint.h).
 std::string run_description(const Config& config);
+
+// What run_description() would be if nothing had been set.
+std::string default_description(const Config& config);
 
 }  // namespace lockstep

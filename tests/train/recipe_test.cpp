@@ -26,8 +26,9 @@ std::unique_ptr<Recipe> read(const std::string& toml) {
 }
 
 TEST(Recipes, TheFilesThatComeWithLockstepSpellOutTheDefaults) {
+  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
   for (const std::string& name : recipe_names()) {
-    Config file = Config::from_file(LOCKSTEP_SOURCE_DIR "/recipes/" + name + ".toml");
+    Config file = Config::from_file("recipes/" + name + ".toml");
     EXPECT_EQ(read_recipe(file)->effective(), read("recipe = \"" + name + "\"")->effective());
   }
 }
@@ -38,7 +39,9 @@ TEST(Recipes, WhatWasReadGivesTheSameRunAgain) {
     const auto again = read(recipe->effective());
     EXPECT_EQ(again->effective(), recipe->effective());
     EXPECT_EQ(again->options().lr, 0.123);
-    EXPECT_EQ(again->options().values.at("config"), recipe->effective());
+    const std::string remembered = recipe->options().values.at("config");
+    EXPECT_EQ(again->options().values.at("config"), remembered);
+    EXPECT_EQ(read(remembered)->options().values.at("config"), remembered);
   }
 }
 
@@ -68,6 +71,34 @@ TEST(Recipes, OnlyWhatMakesTheRunIsInItsDescription) {
   EXPECT_NE(description(""), description("[train]\nlr = 0.5"));
   EXPECT_NE(description(""), description("[model]\nchannels = 8"));
   EXPECT_NE(description(""), description("[data]\nseed = 8"));
+}
+
+TEST(Recipes, PathsAreRelativeToTheRecipeAndThoseOfSetToTheWorkingFolder) {
+  const test::TempFolder folder;
+  std::filesystem::create_directories(folder.at("mine"));
+  std::filesystem::create_directories(folder.at("elsewhere"));
+  folder.file("mine/a.toml",
+              "recipe = \"gpt2\"\n[data]\ntext = \"x.txt, ../y.txt,/z.txt,s3://b/t.txt\"\n"
+              "[checkpoint]\ndir = \"runs\"");
+  std::filesystem::current_path(folder.path());
+  Config config = Config::from_file("mine/a.toml");
+  config.set("model.pretrained=weights/gpt2");
+  const auto recipe = read_recipe(config);
+  EXPECT_THAT(recipe->effective(),
+              AllOf(HasSubstr("text = 'mine/x.txt,y.txt,/z.txt,s3://b/t.txt'"),
+                    HasSubstr("pretrained = 'weights/gpt2'"), HasSubstr("tokenizer = 'bytes'")));
+  EXPECT_EQ(recipe->options().checkpoint_dir, "mine/runs");
+  EXPECT_THAT(recipe->options().values.at("config"),
+              AllOf(HasSubstr(fmt::format("text = '{0}/mine/x.txt,{0}/y.txt,/z.txt,s3://b/t.txt'",
+                                          folder.path())),
+                    HasSubstr(fmt::format("pretrained = '{}/weights/gpt2'", folder.path()))))
+      << "a checkpoint is read from other working folders";
+  // Where the files lie does not make the run.
+  std::filesystem::current_path(folder.at("elsewhere"));
+  Config again = Config::from_file("../mine/a.toml");
+  again.set("model.pretrained=../weights/gpt2");
+  EXPECT_EQ(read_recipe(again)->options().description, recipe->options().description);
+  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
 }
 
 TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {

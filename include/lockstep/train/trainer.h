@@ -125,7 +125,16 @@ struct TrainerOptions {
   CheckpointOptions keep;
   bool resume = true;       // from the newest checkpoint in checkpoint_dir
   std::string description;  // of the run: a checkpoint with another one is refused
+  // Lines `key = value`, as in a description of such lines. A key that the checkpoint's description
+  // lacks had the value that stands here; one that this run's lacks is no setting any more. Empty:
+  // descriptions are compared as they are.
+  std::string description_defaults;
+  // What the data are known by; empty: their number and a few samples of them. A checkpoint of a
+  // run on other data is refused, unless allow_other_data.
+  std::string data_fingerprint;
+  bool allow_other_data = false;
   std::map<std::string, std::string> values;  // kept in every checkpoint: the whole config, say
+  std::map<std::string, std::string> files;   // the same, as attachments: a tokenizer, say
 };
 
 struct TrainerData {
