@@ -33,7 +33,7 @@ packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   zlib1g-dev libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
 test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml
-  slurm-client openmpi-bin openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
+  slurm-client openmpi-bin libopenmpi-dev openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
   mmdebstrap clang libclang-rt-dev"
 service_packages="munge slurmctld slurmd openssh-server" # tests start and stop these themselves
 programs="cmake ninja python3 unzip"

@@ -21,9 +21,9 @@ const char* name_of(BenchVariant variant) {
       return "lockstep on allocated memory";
     case BenchVariant::Staged:
       return "lockstep on ordinary tensors";
-    case BenchVariant::Peer:
+    case BenchVariant::Gloo:
       return "gloo";
-    case BenchVariant::Limit:
+    case BenchVariant::MemoryPass:
       break;
   }
   return "the memory pass";
@@ -82,7 +82,7 @@ std::vector<BenchCase::Slot> BenchCase::make_slots(bool in_place) {
 }
 
 const BenchCase::Slot& BenchCase::slot_of(BenchVariant variant, int slot) const {
-  const bool is_ordinary = variant == BenchVariant::Staged || variant == BenchVariant::Peer;
+  const bool is_ordinary = variant == BenchVariant::Staged || variant == BenchVariant::Gloo;
   return (is_ordinary ? ordinary_ : in_place_).at(static_cast<size_t>(slot));
 }
 
@@ -96,10 +96,10 @@ void BenchCase::run(BenchVariant variant, int slot) {
     case BenchVariant::Staged:
       run_lockstep(slot_of(variant, slot));
       return;
-    case BenchVariant::Peer:
+    case BenchVariant::Gloo:
       run_peer(ordinary_.at(static_cast<size_t>(slot)));
       return;
-    case BenchVariant::Limit: {
+    case BenchVariant::MemoryPass: {
       const Slot& place = slot_of(variant, slot);
       const at::Tensor& larger = input_count_ > output_count_ ? place.input : place.output;
       add_one_to_all(larger.mutable_data_ptr(), larger.nbytes());
@@ -143,7 +143,7 @@ void BenchCase::run_peer(Slot& slot) {
 }
 
 void BenchCase::check(BenchVariant variant, int slot, uint64_t salt, CheckExtent extent) const {
-  if (variant == BenchVariant::Limit) {
+  if (variant == BenchVariant::MemoryPass) {
     return;
   }
   BenchSpan span = span_of(slot_of(variant, slot).output);

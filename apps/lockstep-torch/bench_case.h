@@ -16,10 +16,10 @@
 namespace lockstep {
 
 enum class BenchVariant {
-  Lockstep,  // on memory of group.allocate()
-  Staged,    // on ordinary tensors
-  Peer,      // libtorch's Gloo, on the same ordinary tensors
-  Limit      // no operation: each rank reads and writes its own memory of group.allocate() once
+  Lockstep,   // on memory of group.allocate()
+  Staged,     // on ordinary tensors
+  Gloo,       // libtorch's, on the same ordinary tensors
+  MemoryPass  // no operation: each rank reads and writes its own memory of group.allocate() once
 };
 
 using BenchPeer = c10::intrusive_ptr<c10d::Backend>;
@@ -33,7 +33,7 @@ struct BenchCaseOptions {
 
 class BenchCase {
  public:
-  // Collective. `peer` may be null: then there is no BenchVariant::Peer.
+  // Collective. `peer` may be null: then there is no BenchVariant::Gloo.
   BenchCase(Group group, BenchPeer peer, BenchCaseOptions options);
 
   // Writes this rank's input, freshly, for the operation numbered `salt`.

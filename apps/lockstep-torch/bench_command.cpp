@@ -1,5 +1,6 @@
 #include "bench_command.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
   return node.address;
 }
 
-void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
+void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
   const BenchPlace place{.num_ranks = group.size(), .backend = group.backend_name()};
   const bool tells = group.rank() == 0;
   if (tells && !plan.json) {
@@ -62,7 +63,7 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeer& peer) {
   }
   std::vector<BenchResult> results;
   for (const int64_t bytes : plan.sizes_bytes) {
-    results.push_back(measure_size(group, peer,
+    results.push_back(measure_size(group, peers,
                                    {.operation = plan.operation,
                                     .type = parse_dtype(plan.dtype),
                                     .bytes = bytes,
@@ -103,15 +104,20 @@ int bench_command(int argc, char** argv) {
                                         .size = rank.launch.size,
                                         .timeout = kBenchPatience,
                                         .wire = parse_wire(plan.wire)});
-  BenchPeer peer;
-  if (plan.has_peer) {
-    peer = make_raw_gloo(rank.store, {.prefix = "peer/",
-                                      .rank = rank.launch.rank,
-                                      .size = rank.launch.size,
-                                      .address = address,
-                                      .timeout = kBenchPatience});
+  BenchPeers peers{.names = plan.peers, .gloo = nullptr, .mpis = {}};
+  if (std::find(plan.peers.begin(), plan.peers.end(), "gloo") != plan.peers.end()) {
+    peers.gloo = make_raw_gloo(rank.store, {.prefix = "peer/",
+                                            .rank = rank.launch.rank,
+                                            .size = rank.launch.size,
+                                            .address = address,
+                                            .timeout = kBenchPatience});
   }
-  measure(plan, group, peer);
+  if (group.rank() == 0) {
+    for (const BenchMpi& mpi : plan.mpi) {
+      peers.mpis.push_back(std::make_unique<MpiRanks>(mpi, group.size()));
+    }
+  }
+  measure(plan, group, peers);
   group.barrier();  // nobody takes the peer's connections down before all are done with them
   return 0;
 }

@@ -9,7 +9,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "base/cores.h"
 #include "bench_probe.h"
 
 namespace lockstep {
@@ -21,7 +20,8 @@ constexpr int64_t kSmallBytes = 64 << 10;  // up to here an operation may be sho
                                            // rank loses on its way out of a barrier
 constexpr int64_t kBatchBytes = 4 << 20;   // of one batch's buffers
 constexpr int64_t kMaxBatch = 64;          // operations
-constexpr int64_t kMaxPeerBatch = 8;       // the peer's small operations take milliseconds
+static_assert(kMaxBatch <= kMaxMpiBatch);
+constexpr int64_t kMaxGlooBatch = 8;  // its small operations take milliseconds
 constexpr double kMaxBatchUs = 2e5;
 constexpr int64_t kLeastSmallOperations = 1000;
 constexpr double kSmallBudgetUs = 4e6;  // even they may be slow: between nodes, or on a busy host
@@ -29,7 +29,9 @@ constexpr int64_t kLeastOperations = 30;
 constexpr int64_t kMaxRounds = 66;       // per repeat
 constexpr double kRepeatBudgetUs = 6e5;  // for one variant at one size, if the least counts allow
 constexpr int kProbesPerRepeat = 4;
-constexpr auto kProbeRest = std::chrono::milliseconds(2);  // until the other ranks sleep
+constexpr size_t kOwnTurns = 3;  // of a round: in place, staged, the memory pass; then the peers
+constexpr auto kRest = std::chrono::milliseconds(2);  // until the other ranks sleep
+constexpr int64_t kMpiWarmUpBytes = 4 << 20;  // below it, an MPI's ranks warm up after their sleep
 
 double us_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -46,12 +48,16 @@ void take_largest(Group& group, std::vector<double>& times) {
 
 class Measurement {
  public:
-  Measurement(Group group, const BenchPeer& peer, const BenchMeasureOptions& options)
-      : group_(std::move(group)), has_peer_(peer != nullptr), options_(options) {
+  Measurement(Group group, const BenchPeers& peers, const BenchMeasureOptions& options)
+      : group_(std::move(group)), peers_(peers), options_(options) {
     const int64_t fitting = kBatchBytes / std::max<int64_t>(1, options_.bytes);
     max_batch_ = options_.bytes > kSmallBytes ? 1 : std::clamp<int64_t>(fitting, 1, kMaxBatch);
     result_.bytes = options_.bytes;
-    case_.emplace(group_, peer,
+    for (const std::string& name : peers_.names) {
+      result_.peers.push_back({.name = name, .times = {}});
+    }
+    peer_rounds_.resize(result_.peers.size());
+    case_.emplace(group_, peers_.gloo,
                   BenchCaseOptions{.operation = options_.operation,
                                    .type = options_.type,
                                    .bytes = options_.bytes,
@@ -75,21 +81,64 @@ class Measurement {
     const double in_place_us = warm_up(BenchVariant::Lockstep, 1);
     const double own_us = std::max(in_place_us, warm_up(BenchVariant::Staged, 1));
     const int64_t batch = batch_for(own_us, max_batch_);
-    result_.lockstep.batch = result_.staged.batch = result_.limit.batch = static_cast<int>(batch);
+    for (BenchTimes* times : {&result_.lockstep, &result_.staged, &result_.memory_pass}) {
+      times->batch = static_cast<int>(batch);
+    }
     const double warm_us =
         std::max(warm_up(BenchVariant::Lockstep, batch), warm_up(BenchVariant::Staged, batch));
-    warm_up(BenchVariant::Limit, batch);
+    warm_up(BenchVariant::MemoryPass, batch);
     rounds_ = std::max(per_repeat(least_operations(warm_us), batch),
                        std::min(kMaxRounds, affordable(warm_us * static_cast<double>(batch))));
-    if (has_peer_) {
-      const double peer_us = warm_up(BenchVariant::Peer, 1);
-      const int64_t peer_batch = batch_for(peer_us, std::min(batch, kMaxPeerBatch));
-      result_.peer.batch = static_cast<int>(peer_batch);
-      const double peer_batch_us = warm_up(BenchVariant::Peer, peer_batch) * peer_batch;
-      const int64_t least_rounds = per_repeat(kLeastOperations, peer_batch);
-      rounds_ = std::max(rounds_, least_rounds);
-      peer_rounds_ = std::min(rounds_, std::max(least_rounds, affordable(peer_batch_us)));
+    for (size_t i = 0; i < result_.peers.size(); ++i) {
+      if (result_.peers[i].name == "gloo") {
+        plan_gloo(i, batch);
+      }
     }
+    // The MPIs come last: no number that all ranks must agree on depends on what rank 0 finds.
+    alone([&] {
+      for (size_t i = 0; i < result_.peers.size(); ++i) {
+        if (MpiRanks* mpi = mpi_of(i)) {
+          plan_mpi(i, *mpi, batch);
+        }
+      }
+    });
+  }
+
+  void plan_gloo(size_t peer, int64_t own_batch) {
+    const double once_us = warm_up(BenchVariant::Gloo, 1);
+    const int64_t batch = batch_for(once_us, std::min(own_batch, kMaxGlooBatch));
+    result_.peers[peer].times.batch = static_cast<int>(batch);
+    const double batch_us = warm_up(BenchVariant::Gloo, batch) * static_cast<double>(batch);
+    const int64_t least_rounds = per_repeat(kLeastOperations, batch);
+    rounds_ = std::max(rounds_, least_rounds);
+    peer_rounds_[peer] = std::min(rounds_, std::max(least_rounds, affordable(batch_us)));
+  }
+
+  // On rank 0.
+  void plan_mpi(size_t peer, MpiRanks& mpi, int64_t own_batch) {
+    const auto warm_up_mpi = [&](int64_t batch) {
+      BenchTimes times;
+      times.batch = static_cast<int>(batch);
+      times.begin_repeat();
+      run_mpi_batch(mpi, times);
+      run_mpi_batch(mpi, times);
+      return std::max(times.batches_us[0].back(), 1e-3);
+    };
+    const int64_t batch = batch_for(warm_up_mpi(1), own_batch);
+    result_.peers[peer].times.batch = static_cast<int>(batch);
+    const double batch_us = warm_up_mpi(batch) * static_cast<double>(batch);
+    const int64_t least_rounds = per_repeat(kLeastOperations, batch);
+    peer_rounds_[peer] = std::min(rounds_, std::max(least_rounds, affordable(batch_us)));
+  }
+
+  // The MPI of that number among the peers; null if it is none, and on all ranks but rank 0.
+  MpiRanks* mpi_of(size_t peer) const {
+    for (const auto& mpi : peers_.mpis) {
+      if (mpi->name() == peers_.names[peer]) {
+        return mpi.get();
+      }
+    }
+    return nullptr;
   }
 
   static int64_t batch_for(double operation_us, int64_t most) {
@@ -116,41 +165,78 @@ class Measurement {
 
   // Microseconds per operation once warm; the same on all ranks.
   double warm_up(BenchVariant variant, int64_t batch) {
-    BenchTimes times{.batches_us = {{}}, .operations_us = {}, .batch = static_cast<int>(batch)};
+    BenchTimes times;
+    times.batch = static_cast<int>(batch);
+    times.begin_repeat();
     run_batch(variant, times);
     run_batch(variant, times);
     return std::max(times.batches_us[0].back(), 1e-3);
   }
 
   void run_repeat() {
-    for (BenchTimes* times : {&result_.lockstep, &result_.staged, &result_.limit}) {
-      times->batches_us.emplace_back();
+    for (BenchTimes* times : {&result_.lockstep, &result_.staged, &result_.memory_pass}) {
+      times->begin_repeat();
     }
-    if (has_peer_) {
-      result_.peer.batches_us.emplace_back();
+    for (BenchPeerTimes& peer : result_.peers) {
+      peer.times.begin_repeat();
     }
     for (int64_t round = 0; round < rounds_; ++round) {
-      const auto is_turn = [&](int64_t times) {  // `times` turns, evenly over the rounds
-        return (round + 1) * times / rounds_ > round * times / rounds_;
-      };
-      if (is_turn(std::min<int64_t>(rounds_, kProbesPerRepeat))) {
+      if (is_turn(round, std::min<int64_t>(rounds_, kProbesPerRepeat))) {
         probe();
       }
-      const uint64_t sent = group_.traffic().network_bytes_sent;
-      run_batch(BenchVariant::Lockstep, result_.lockstep);
-      network_bytes_ += group_.traffic().network_bytes_sent - sent;
-      if (has_peer_ && is_turn(peer_rounds_)) {
-        run_batch(BenchVariant::Peer, result_.peer);
+      // Each variant finds in the caches what its predecessor has left there. So the first becomes
+      // the last from round to round, and every other round runs backwards.
+      const auto num_turns = static_cast<int64_t>(kOwnTurns + result_.peers.size());
+      for (int64_t i = 0; i < num_turns; ++i) {
+        const int64_t place = (i + round / 2) % num_turns;
+        take_turn(static_cast<size_t>(round % 2 == 0 ? place : num_turns - 1 - place), round);
       }
-      run_batch(BenchVariant::Staged, result_.staged);
-      run_batch(BenchVariant::Limit, result_.limit);
     }
   }
 
+  // Whether one of `times` turns, evenly dealt to the rounds of a repeat, is in this one.
+  bool is_turn(int64_t round, int64_t times) const {
+    return (round + 1) * times / rounds_ > round * times / rounds_;
+  }
+
+  void take_turn(size_t turn, int64_t round) {
+    const uint64_t sent = group_.traffic().network_bytes_sent;
+    switch (turn) {
+      case 0:
+        run_batch(BenchVariant::Lockstep, result_.lockstep);
+        network_bytes_ += group_.traffic().network_bytes_sent - sent;
+        return;
+      case 1:
+        run_batch(BenchVariant::Staged, result_.staged);
+        return;
+      case 2:
+        run_batch(BenchVariant::MemoryPass, result_.memory_pass);
+        return;
+      default:
+        take_peers_turn(turn - kOwnTurns, round);
+    }
+  }
+
+  void take_peers_turn(size_t peer, int64_t round) {
+    BenchTimes& times = result_.peers[peer].times;
+    if (peers_.names[peer] != "gloo") {
+      alone([&] {
+        if (is_turn(round, peer_rounds_[peer])) {
+          run_mpi_batch(*mpi_of(peer), times);
+        }
+      });
+    } else if (is_turn(round, peer_rounds_[peer])) {
+      run_batch(BenchVariant::Gloo, times);
+    }
+  }
+
+  // All of a result is looked at once per repeat, a sample of it otherwise.
+  static CheckExtent extent_of(const BenchTimes& times) {
+    return times.batches_us.back().empty() ? CheckExtent::All : CheckExtent::Sample;
+  }
+
   void run_batch(BenchVariant variant, BenchTimes& times) {
-    // All of a result is looked at once per repeat, a sample of it otherwise.
-    const CheckExtent extent =
-        times.batches_us.back().empty() ? CheckExtent::All : CheckExtent::Sample;
+    const CheckExtent extent = extent_of(times);
     const uint64_t first_salt = next_salt_;
     next_salt_ += static_cast<uint64_t>(times.batch);
     for (int slot = 0; slot < times.batch; ++slot) {
@@ -164,36 +250,47 @@ class Measurement {
       stamps[static_cast<size_t>(slot) + 1] = Clock::now();
     }
     group_.barrier();  // nobody checks or writes while another is still timed
-    // From when the last rank has come until the last one has it: ranks of one host share the
-    // clock. How late a rank leaves the barrier above is not the operation's time.
-    std::vector<double> last_us;
+    // Ranks of one host share the clock. The largest of the negative begin is the first one's.
+    std::vector<double> last_us{-us_between(Clock::time_point{}, stamps[0])};
     for (int slot = 0; slot <= times.batch; ++slot) {
       last_us.push_back(us_between(Clock::time_point{}, stamps[static_cast<size_t>(slot)]));
     }
-    // The memory pass waits for nobody: ranks that share cores begin it one after the other, and it
-    // runs from when the first one does.
-    const bool is_from_first = variant == BenchVariant::Limit && group_.size() > num_usable_cores();
-    const double begin_sign = is_from_first ? -1 : 1;
-    last_us[0] *= begin_sign;
     take_largest(group_, last_us);
-    last_us[0] *= begin_sign;
+    times.add({.first_us = -last_us[0], .last_us = {last_us.begin() + 1, last_us.end()}});
     for (int slot = 0; slot < times.batch; ++slot) {
-      const auto i = static_cast<size_t>(slot);
-      times.operations_us.push_back(last_us[i + 1] - last_us[i]);
-      case_->check(variant, slot, first_salt + i, extent);
+      case_->check(variant, slot, first_salt + static_cast<uint64_t>(slot), extent);
     }
-    times.batches_us.back().push_back((last_us.back() - last_us.front()) / times.batch);
+  }
+
+  // On rank 0.
+  void run_mpi_batch(MpiRanks& mpi, BenchTimes& times) {
+    const auto element = static_cast<int64_t>(c10::elementSize(options_.type));
+    times.add(mpi.run({.bytes = options_.bytes / element * element,
+                       .element_bytes = element,
+                       .batch = times.batch,
+                       .warm_up = options_.bytes < kMpiWarmUpBytes ? 1 : 0,
+                       .first_salt = next_mpi_salt_,
+                       .check_all = extent_of(times) == CheckExtent::All ? 1 : 0}));
+    next_mpi_salt_ += times.batch;
+  }
+
+  // Rank 0 does it while the others sleep: what it measures has all cores.
+  template <typename Body>
+  void alone(Body&& body) {
+    group_.barrier();
+    if (group_.rank() == 0) {
+      std::this_thread::sleep_for(kRest);
+      body();
+    }
+    group_.barrier();
   }
 
   void probe() {
-    group_.barrier();
-    if (group_.rank() == 0) {
-      std::this_thread::sleep_for(kProbeRest);
+    alone([&] {
       if (const auto roundtrip = core_roundtrip_ns()) {
         result_.roundtrips_ns.push_back(*roundtrip);
       }
-    }
-    group_.barrier();
+    });
   }
 
   double busiest_node_bytes() {
@@ -207,21 +304,22 @@ class Measurement {
   }
 
   Group group_;
-  const bool has_peer_;
+  const BenchPeers& peers_;
   const BenchMeasureOptions options_;
   std::optional<BenchCase> case_;
   BenchResult result_;
   int64_t max_batch_ = 1;
-  int64_t rounds_ = 1;  // per repeat
-  int64_t peer_rounds_ = 0;
+  int64_t rounds_ = 1;                // per repeat
+  std::vector<int64_t> peer_rounds_;  // of each peer; those of an MPI on rank 0
   uint64_t next_salt_ = 0;
+  int64_t next_mpi_salt_ = 0;
   uint64_t network_bytes_ = 0;  // that this rank sent for BenchVariant::Lockstep
 };
 
 }  // namespace
 
-BenchResult measure_size(Group group, const BenchPeer& peer, const BenchMeasureOptions& options) {
-  return Measurement(std::move(group), peer, options).run();
+BenchResult measure_size(Group group, const BenchPeers& peers, const BenchMeasureOptions& options) {
+  return Measurement(std::move(group), peers, options).run();
 }
 
 }  // namespace lockstep

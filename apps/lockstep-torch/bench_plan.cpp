@@ -37,7 +37,11 @@ BenchPlan read_bench_plan(const std::string& text) {
     plan.rate = json.at("rate").get<std::string>();
     plan.repeats = json.at("repeats").get<int>();
     plan.num_nodes = json.at("nodes").get<int>();
-    plan.has_peer = json.at("peer").get<std::string>() == "gloo";
+    plan.peers = json.at("peers").get<std::vector<std::string>>();
+    for (const auto& mpi : json.at("mpi")) {
+      plan.mpi.push_back({.name = mpi.at("name"), .command = mpi.at("command")});
+    }
+    plan.missing = json.at("missing").get<std::map<std::string, std::string>>();
     plan.json = json.at("json").get<bool>();
     plan.bars = json.at("bars").get<bool>();
     for (const auto& node : json.at("network")) {

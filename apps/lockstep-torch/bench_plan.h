@@ -4,6 +4,7 @@
 // and hands the ranks this.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,13 @@ struct BenchNode {
   std::string address;  // of the ranks in it
 };
 
+// An MPI that is measured beside us: `command` starts its ranks, and takes the name of the socket
+// to which they report as its last argument.
+struct BenchMpi {
+  std::string name;  // "openmpi", "mpich" or "intelmpi"
+  std::vector<std::string> command;
+};
+
 struct BenchPlan {
   BenchOperation operation = BenchOperation::AllReduce;
   std::string operation_name;        // as it was typed: "allreduce"
@@ -26,10 +34,12 @@ struct BenchPlan {
   std::string rate;                  // of the network between nodes; empty: not limited
   int repeats = 3;
   int num_nodes = 1;
-  bool has_peer = true;            // measure Gloo beside us
-  bool json = false;               // print one JSON object and nothing else
-  bool bars = false;               // the table is for a terminal
-  std::vector<BenchNode> network;  // one per node; empty: they share the host's
+  std::vector<std::string> peers;  // who is measured beside us, in the order in which it is told
+  std::vector<BenchMpi> mpi;       // those of them that are MPIs
+  std::map<std::string, std::string> missing;  // peers that were asked for: why they are not here
+  bool json = false;                           // print one JSON object and nothing else
+  bool bars = false;                           // the table is for a terminal
+  std::vector<BenchNode> network;              // one per node; empty: they share the host's
 };
 
 // Throws UsageError if `text` is not what `lockstep bench` writes.

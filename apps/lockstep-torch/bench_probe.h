@@ -12,8 +12,8 @@ namespace lockstep {
 // machines it changes by a factor of four from second to second, and small collectives with it.
 std::optional<double> core_roundtrip_ns();
 
-// One pass that reads and writes all of [data, data + bytes): what no collective can be faster
-// than.
+// One pass that reads and writes all of [data, data + bytes): what memory costs a rank at this
+// moment. It is no bound: a collective that finds more of its memory in a cache is faster.
 void add_one_to_all(void* data, size_t bytes);
 
 }  // namespace lockstep

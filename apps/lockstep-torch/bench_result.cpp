@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -41,6 +42,22 @@ double ratio(double above, double below) {
   return below > 0 ? above / below : 0;
 }
 
+std::vector<double> flat(const std::vector<std::vector<double>>& repeats) {
+  std::vector<double> all;
+  for (const auto& repeat : repeats) {
+    all.insert(all.end(), repeat.begin(), repeat.end());
+  }
+  return all;
+}
+
+double median_of_medians(const std::vector<std::vector<double>>& repeats) {
+  std::vector<double> medians;
+  for (const auto& repeat : repeats) {
+    medians.push_back(median(repeat));
+  }
+  return median(std::move(medians));
+}
+
 Json rounded_list(const std::vector<double>& values) {
   Json list = Json::array();
   for (const double value : values) {
@@ -53,36 +70,93 @@ Json roundtrip_json(const std::vector<double>& values) {
   return values.empty() ? Json(nullptr) : Json(rounded(median(values)));
 }
 
-Json result_json(const BenchPlan& plan, const BenchPlace& place, const BenchResult& result) {
+const BenchPeerTimes* best_of(const std::vector<BenchPeerTimes>& peers) {
+  const auto best = std::min_element(peers.begin(), peers.end(), [](const auto& a, const auto& b) {
+    return a.times.median_us() < b.times.median_us();
+  });
+  return best == peers.end() ? nullptr : &*best;
+}
+
+// The fastest peer by the other clock may be another one.
+double best_from_first_us(const std::vector<BenchPeerTimes>& peers) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const BenchPeerTimes& peer : peers) {
+    best = std::min(best, peer.times.median_from_first_us());
+  }
+  return best;
+}
+
+void add_own(Json& json, const BenchResult& result) {
+  json["bytes"] = result.bytes;
+  json["lockstep_us"] = rounded(result.lockstep.median_us());
+  json["lockstep_p90_us"] = rounded(result.lockstep.percentile_us(90));
+  json["lockstep_p99_us"] = rounded(result.lockstep.percentile_us(99));
+  json["lockstep_from_first_us"] = rounded(result.lockstep.median_from_first_us());
+  json["staged_us"] = rounded(result.staged.median_us());
+  json["staged_p90_us"] = rounded(result.staged.percentile_us(90));
+  json["staged_from_first_us"] = rounded(result.staged.median_from_first_us());
+}
+
+// The figures against the first peer, as they are when there is only one, and against the best.
+void add_peers(Json& json, const BenchResult& result) {
+  if (result.peers.empty()) {
+    return;
+  }
   const double lockstep_us = result.lockstep.median_us();
   const double staged_us = result.staged.median_us();
-  Json json{{"bytes", result.bytes},
-            {"lockstep_us", rounded(lockstep_us)},
-            {"lockstep_p99_us", rounded(result.lockstep.p99_us())},
-            {"staged_us", rounded(staged_us)}};
-  Json raw{{"lockstep", rounded_list(result.lockstep.raw_us())},
-           {"staged", rounded_list(result.staged.raw_us())}};
-  if (!result.peer.empty()) {
-    const double peer_us = result.peer.median_us();
-    json["peer_us"] = rounded(peer_us);
-    json["speedup"] = rounded(ratio(peer_us, lockstep_us));
-    json["staged_speedup"] = rounded(ratio(peer_us, staged_us));
-    raw["peer"] = rounded_list(result.peer.raw_us());
+  const double staged_from_first_us = result.staged.median_from_first_us();
+  const BenchTimes& first = result.peers[0].times;
+  json["peer_us"] = rounded(first.median_us());
+  json["peer_from_first_us"] = rounded(first.median_from_first_us());
+  json["speedup"] = rounded(ratio(first.median_us(), lockstep_us));
+  json["staged_speedup"] = rounded(ratio(first.median_us(), staged_us));
+  json["staged_from_first_speedup"] =
+      rounded(ratio(first.median_from_first_us(), staged_from_first_us));
+  for (const BenchPeerTimes& peer : result.peers) {
+    json["peers"][peer.name] = rounded(peer.times.median_us());
+    json["peers_from_first_us"][peer.name] = rounded(peer.times.median_from_first_us());
+    json["peers_iterations"][peer.name] = peer.times.num_operations();
   }
+  const BenchPeerTimes& best = *best_of(result.peers);
+  json["best_peer"] = best.name;
+  json["speedup_over_best"] = rounded(ratio(best.times.median_us(), lockstep_us));
+  json["staged_speedup_over_best"] = rounded(ratio(best.times.median_us(), staged_us));
+  json["staged_from_first_speedup_over_best"] =
+      rounded(ratio(best_from_first_us(result.peers), staged_from_first_us));
+}
+
+Json raw_json(const BenchResult& result) {
+  Json raw{{"lockstep", rounded_list(flat(result.lockstep.batches_us))},
+           {"staged", rounded_list(flat(result.staged.batches_us))},
+           {"staged_from_first", rounded_list(flat(result.staged.from_first_us))}};
+  if (!result.peers.empty()) {
+    raw["peer"] = rounded_list(flat(result.peers[0].times.batches_us));
+  }
+  for (const BenchPeerTimes& peer : result.peers) {
+    raw["peers"][peer.name] = rounded_list(flat(peer.times.batches_us));
+  }
+  return raw;
+}
+
+Json result_json(const BenchPlan& plan, const BenchPlace& place, const BenchResult& result) {
+  Json json;
+  add_own(json, result);
+  add_peers(json, result);
   json["busbw_gb_per_s"] = rounded(bus_gb_per_s(plan, place, result));
-  json["limit_us"] = rounded(result.limit.median_us());
-  json["fraction_of_limit"] = rounded(ratio(result.limit.median_us(), lockstep_us));
+  const double pass_us = result.memory_pass.median_from_first_us();
+  json["memory_pass_us"] = rounded(pass_us);
+  json["memory_passes"] = rounded(ratio(result.lockstep.median_from_first_us(), pass_us));
   json["core_roundtrip_ns"] = roundtrip_json(result.roundtrips_ns);
   if (result.network_bytes_per_node) {
     json["network_bytes_per_node"] = rounded(*result.network_bytes_per_node);
   }
   json["iterations"] = result.lockstep.num_operations();
   json["batch"] = result.lockstep.batch;
-  if (!result.peer.empty()) {
-    json["peer_iterations"] = result.peer.num_operations();
-    json["peer_batch"] = result.peer.batch;
+  if (!result.peers.empty()) {
+    json["peer_iterations"] = result.peers[0].times.num_operations();
+    json["peer_batch"] = result.peers[0].times.batch;
   }
-  json["raw_us"] = std::move(raw);
+  json["raw_us"] = raw_json(result);
   return json;
 }
 
@@ -123,30 +197,36 @@ std::string bench_bar(double fraction) {
   return text;
 }
 
-double BenchTimes::median_us() const {
-  std::vector<double> medians;
-  for (const auto& repeat : batches_us) {
-    medians.push_back(median(repeat));
-  }
-  return median(std::move(medians));
+void BenchTimes::begin_repeat() {
+  batches_us.emplace_back();
+  from_first_us.emplace_back();
 }
 
-double BenchTimes::p99_us() const {
+void BenchTimes::add(const BatchStamps& stamps) {
+  const std::vector<double>& last_us = stamps.last_us;
+  for (size_t i = 1; i < last_us.size(); ++i) {
+    operations_us.push_back(last_us[i] - last_us[i - 1]);
+  }
+  batches_us.back().push_back((last_us.back() - last_us.front()) / batch);
+  from_first_us.back().push_back((last_us.back() - stamps.first_us) / batch);
+}
+
+double BenchTimes::median_us() const {
+  return median_of_medians(batches_us);
+}
+
+double BenchTimes::median_from_first_us() const {
+  return median_of_medians(from_first_us);
+}
+
+double BenchTimes::percentile_us(double percent) const {
   if (operations_us.empty()) {
     return 0;
   }
   std::vector<double> sorted = operations_us;
   std::sort(sorted.begin(), sorted.end());
-  const auto index = static_cast<size_t>(std::ceil(0.99 * static_cast<double>(sorted.size()))) - 1;
-  return sorted[index];
-}
-
-std::vector<double> BenchTimes::raw_us() const {
-  std::vector<double> all;
-  for (const auto& repeat : batches_us) {
-    all.insert(all.end(), repeat.begin(), repeat.end());
-  }
-  return all;
+  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
+  return sorted[static_cast<size_t>(std::max(rank, 1.0)) - 1];
 }
 
 std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
@@ -161,7 +241,8 @@ std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
             {"ranks", place.num_ranks},
             {"nodes", plan.num_nodes},
             {"backend", place.backend},
-            {"peer", plan.has_peer ? Json("gloo") : Json(nullptr)},
+            {"peer", plan.peers.empty() ? Json(nullptr) : Json(plan.peers[0])},
+            {"missing", plan.missing.empty() ? Json::object() : Json(plan.missing)},
             {"dtype", plan.dtype},
             {"wire", plan.wire},
             {"rate", plan.rate.empty() ? Json(nullptr) : Json(plan.rate)},
@@ -180,30 +261,40 @@ std::string bench_header(const BenchPlan& plan, const BenchPlace& place) {
   text +=
       fmt::format(", {}, backend {}; microseconds per operation, until the slowest rank has it\n",
                   plan.dtype, place.backend);
-  text += fmt::format("{:>9} {:>11} {:>11} {:>11}", "size", "lockstep", "p99", "staged");
-  if (plan.has_peer) {
-    text += fmt::format(" {:>11} {:>8}", "gloo", "speedup");
+  text += fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}", "size", "lockstep", "p90", "staged",
+                      "from 1st");
+  for (const std::string& peer : plan.peers) {
+    text += fmt::format(" {:>10}", peer);
   }
-  text += fmt::format(" {:>10} {:>9} {:>10}", "bus GB/s", "of limit", "roundtrip");
-  if (plan.bars) {
-    text += plan.has_peer ? "  time, of gloo's" : "  of limit";
+  if (!plan.peers.empty()) {
+    text += fmt::format(" {:>8} {:>8}", "speedup", "staged");
+  }
+  text += fmt::format(" {:>9} {:>10}", "bus GB/s", "roundtrip");
+  if (plan.bars && !plan.peers.empty()) {
+    text += "  time, of the best peer's";
   }
   return text + "\n";
 }
 
 std::string bench_row(const BenchPlan& plan, const BenchPlace& place, const BenchResult& result) {
   const double lockstep_us = result.lockstep.median_us();
-  const double fraction = ratio(result.limit.median_us(), lockstep_us);
-  std::string text = fmt::format("{:>9} {:>11.1f} {:>11.1f} {:>11.1f}", size_text(result.bytes),
-                                 lockstep_us, result.lockstep.p99_us(), result.staged.median_us());
-  const double peer_us = result.peer.median_us();
-  if (!result.peer.empty()) {
-    text += fmt::format(" {:>11.1f} {:>7.2f}x", peer_us, ratio(peer_us, lockstep_us));
+  const double staged_us = result.staged.median_us();
+  std::string text = fmt::format(
+      "{:>9} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}", size_text(result.bytes), lockstep_us,
+      result.lockstep.percentile_us(90), staged_us, result.staged.median_from_first_us());
+  for (const BenchPeerTimes& peer : result.peers) {
+    text += fmt::format(" {:>10.1f}", peer.times.median_us());
   }
-  text += fmt::format(" {:>10.2f} {:>8.0f}% {:>7.0f} ns", bus_gb_per_s(plan, place, result),
-                      100 * fraction, median(result.roundtrips_ns));
-  if (plan.bars) {
-    text += "  " + bench_bar(result.peer.empty() ? fraction : ratio(lockstep_us, peer_us));
+  const BenchPeerTimes* best = best_of(result.peers);
+  const double best_us = best == nullptr ? 0 : best->times.median_us();
+  if (best != nullptr) {
+    text +=
+        fmt::format(" {:>7.2f}x {:>7.2f}x", ratio(best_us, lockstep_us), ratio(best_us, staged_us));
+  }
+  text += fmt::format(" {:>9.2f} {:>7.0f} ns", bus_gb_per_s(plan, place, result),
+                      median(result.roundtrips_ns));
+  if (plan.bars && best != nullptr) {
+    text += "  " + bench_bar(ratio(lockstep_us, best_us));
   }
   return text + "\n";
 }

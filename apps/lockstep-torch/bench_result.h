@@ -11,26 +11,41 @@
 
 namespace lockstep {
 
+// When all ranks were done with each operation of a batch, in microseconds of the host's clock.
+struct BatchStamps {
+  double first_us = 0;          // the first rank began
+  std::vector<double> last_us;  // the last rank began; the last one had operation 1, 2, ...
+};
+
 // Times of one variant at one size: until the slowest rank has it, per operation, in
 // microseconds.
 struct BenchTimes {
-  std::vector<std::vector<double>> batches_us;  // per repeat: the mean operation of each batch
-  std::vector<double> operations_us;            // every single operation of all repeats
-  int batch = 1;                                // operations back to back per batch
+  std::vector<std::vector<double>> batches_us;     // per repeat: the mean operation of each batch
+  std::vector<std::vector<double>> from_first_us;  // the same, from when the first rank began
+  std::vector<double> operations_us;               // every single operation of all repeats
+  int batch = 1;                                   // operations back to back per batch
+
+  void begin_repeat();
+  void add(const BatchStamps& stamps);  // of `batch` operations, to the repeat that has begun
 
   bool empty() const { return batches_us.empty(); }
-  double median_us() const;  // of the repeats' medians
-  double p99_us() const;     // of single operations
+  double median_us() const;                    // of the repeats' medians
+  double median_from_first_us() const;         // likewise
+  double percentile_us(double percent) const;  // of single operations
   int64_t num_operations() const { return static_cast<int64_t>(operations_us.size()); }
-  std::vector<double> raw_us() const;  // the batches of all repeats
+};
+
+struct BenchPeerTimes {
+  std::string name;
+  BenchTimes times;
 };
 
 struct BenchResult {
   int64_t bytes = 0;
   BenchTimes lockstep;
   BenchTimes staged;
-  BenchTimes peer;  // empty without a peer
-  BenchTimes limit;
+  BenchTimes memory_pass;
+  std::vector<BenchPeerTimes> peers;             // as BenchPlan::peers; an MPI's times on rank 0
   std::vector<double> roundtrips_ns;             // beside the figures, in order
   std::optional<double> network_bytes_per_node;  // and operation: of the node that sends most
 };

@@ -1,6 +1,7 @@
 // Shapes: B batch, T time, E width of a model.
 #include "eval_command.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -27,6 +28,7 @@
 #include "told_once.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
+#include "train/model_files.h"
 #include "train/recipe.h"
 
 namespace lockstep {
@@ -43,7 +45,11 @@ constexpr const char* kExamples =
     "  lockstep eval runs/gpt2 --export my-gpt2            # a folder that transformers loads\n"
     "  lockstep eval runs/cats --export cats.pth           # torch.load(..., weights_only=True)\n"
     "\n"
-    "CHECKPOINT is one checkpoint or a folder of them: the newest that verifies.\n"
+    "CHECKPOINT is one checkpoint or a folder of them: the newest that verifies. It holds all "
+    "that\n"
+    "the model needs, tokenizer and configuration too; only judging needs the data. Paths in "
+    "--set\n"
+    "are relative to the working folder.\n"
     "Exit code: 0; 1 for a checkpoint or data that cannot be read; 2 for a mistake on this line.\n";
 
 struct Request {
@@ -130,6 +136,28 @@ void load_model(const Checkpoint& checkpoint, torch::nn::Module& module, bool ra
   module.eval();
 }
 
+// What the checkpoint keeps beside its tensors; nothing in one of format version 1.
+ModelFiles kept_files(const Checkpoint& checkpoint, const Request& request, Group& group) {
+  const bool has_tokenizer =
+      std::any_of(request.settings.begin(), request.settings.end(),
+                  [](const std::string& one) { return one.starts_with("data.tokenizer="); });
+  ModelFiles files;
+  for (const std::string& name : checkpoint.attachments()) {
+    if (!has_tokenizer || !is_tokenizer_file(name)) {
+      files[name] = checkpoint.read_attachment(name, group);
+    }
+  }
+  for (const std::string& setting : request.settings) {
+    if (files.contains(kModelConfigFile) && setting.starts_with("model.")) {
+      throw UsageError(
+          "--set {}: the model is the checkpoint's own and cannot be another; --set is for what it "
+          "is judged by, such as data.held_out_share",
+          setting);
+    }
+  }
+  return files;
+}
+
 void export_model(const Ingredients& made, const std::string& path) {
   const std::string end = std::filesystem::path(path).extension();
   if (!end.empty()) {
@@ -142,7 +170,7 @@ void export_model(const Ingredients& made, const std::string& path) {
         "FILE.safetensors instead of {}",
         path);
   }
-  save_pretrained(*made.exports, path);
+  export_pretrained(*made.exports, made.files, path);
 }
 
 std::string generated(const Ingredients& made, const Request& request) {
@@ -192,7 +220,8 @@ nlohmann::ordered_json answer(const Request& request, Group& group) {
     throw UsageError("there is no checkpoint in {}", request.location);
   }
   const auto recipe = recipe_of(*checkpoint, request);
-  Ingredients made = recipe->make(group);
+  const ModelFiles kept = kept_files(*checkpoint, request, group);
+  Ingredients made = recipe->make(group, {.kept = &kept, .with_data = request.judges()});
   load_model(*checkpoint, *made.task->module(), request.raw, group);
   nlohmann::ordered_json json;
   json["checkpoint"] = checkpoint->path();

@@ -24,10 +24,8 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"bench", lockstep::bench_command},
-    {"eval", lockstep::eval_command},
-    {"explain", lockstep::explain_command},
-    {"train", lockstep::train_command},
+    {"bench", lockstep::bench_command},       {"eval", lockstep::eval_command},
+    {"explain", lockstep::explain_command},   {"train", lockstep::train_command},
     {"--version", lockstep::version_command},
 };
 

@@ -15,6 +15,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/requests.h>
 
 #include "base/config.h"
 #include "base/env.h"
@@ -43,9 +44,13 @@ constexpr const char* kExamples =
     "  lockstep run --nproc-per-node 4 -- lockstep train recipes/cats.toml --set train.epochs=8\n"
     "  lockstep run --local-nodes 2 --nproc-per-node 4 -- lockstep train recipes/cats.toml --json\n"
     "\n"
+    "Paths in RECIPE are relative to its folder, those of --set to the working folder.\n"
     "With checkpoint.dir set, the same line goes on where a run ended or was killed.\n"
-    "Exit code: 0; 1 if a rank was lost, a file could not be read, the end could not be saved or\n"
-    "the ranks ended with different models; 2 for a mistake on this line or in the recipe.\n";
+    "The first SIGINT (Ctrl-C) or SIGTERM saves a checkpoint and ends, the second ends at once.\n"
+    "Exit code: 0; 130 or 143 after such a signal; 1 if a rank was lost, a file could not be "
+    "read,\n"
+    "the end could not be saved or the ranks ended with different models; 2 for a mistake on this\n"
+    "line or in the recipe, or if another run writes to checkpoint.dir.\n";
 
 struct Request {
   std::string recipe_path;
@@ -53,13 +58,16 @@ struct Request {
   bool json = false;
   bool show = false;
   bool dry_run = false;
-  std::string help;  // not empty: print this, there is nothing to train
+  std::string probed_dir;  // of a dry run: only whether checkpoints could be written
+  std::string help;        // not empty: print this, there is nothing to train
 };
 
 struct Flags {
   std::vector<std::string> settings;
   int64_t max_time_s = -1;
   int shards = -1;
+  bool allow_other_bits = false;
+  bool allow_other_data = false;
 };
 
 void add_flags(CLI::App& app, Request& request, Flags& flags) {
@@ -73,10 +81,16 @@ void add_flags(CLI::App& app, Request& request, Flags& flags) {
   app.add_option("--shards", flags.shards,
                  "The same as --set train.shards=S: equal bits on any number of ranks up to S")
       ->type_name("S");
+  app.add_flag("--allow-other-bits", flags.allow_other_bits,
+               "The same as --set checkpoint.allow_other_bits=true: go on, on another number of "
+               "ranks than the run's shards can be dealt to, with a result of other bits");
   app.add_option("--max-time", flags.max_time_s,
                  "The same as --set train.max_time_s=SECONDS: end with a checkpoint after it")
       ->type_name("SECONDS");
-  app.add_flag("--dry-run", request.dry_run, "Build everything, make one step, save nothing");
+  app.add_flag("--allow-other-data", flags.allow_other_data,
+               "Go on from a checkpoint of a run on other data (checkpoint.allow_other_data)");
+  app.add_flag("--dry-run", request.dry_run,
+               "Build everything, make one step, save nothing; finds out whether it could save");
   app.add_flag("--json", request.json, "Print one JSON object at the end and nothing else");
   app.add_flag("--show", request.show, "Print two cats and two not-cats and train nothing");
   app.footer(kExamples);
@@ -105,9 +119,16 @@ Request parse_request(int argc, char** argv) {
   if (app.count("--max-time") > 0) {
     config.set(fmt::format("train.max_time_s={}", flags.max_time_s));
   }
+  if (flags.allow_other_bits) {
+    config.set("checkpoint.allow_other_bits=true");
+  }
+  if (flags.allow_other_data) {
+    config.set("checkpoint.allow_other_data=true");
+  }
   request.recipe = read_recipe(config);
   if (request.dry_run) {
     TrainerOptions& options = request.recipe->options();
+    request.probed_dir = options.checkpoint_dir;
     options.max_steps = 1;
     options.checkpoint_dir.clear();
     options.checkpoint_every = 0;
@@ -155,13 +176,21 @@ TrainWatcher make_watcher(const Request& request, const std::string& samples) {
             print_line(fmt::format("goes on from step {}: {}", step, path));
           },
       .on_step = [samples](const StepReport& report) { print_line(step_line(report, samples)); },
-      .on_checkpoint = [](const SaveResult& save) { print_line(save_line(save)); }};
+      .on_checkpoint =
+          [](const SaveResult& save) {
+            if (save.committed) {  // else the log has told it
+              print_line(save_line(save));
+            }
+          }};
 }
 
-void tell_start(const Request& request, const Ingredients& made, Group& group) {
-  const Recipe& recipe = *request.recipe;
+void tell_start(const Request& request, const Ingredients& made, const Trainer& trainer,
+                Group& group) {
   if (group.rank() == 0) {
-    print_line(recipe.effective());
+    print_line(request.recipe->effective(made));
+    if (!made.held_out.empty()) {
+      print_line(made.held_out);
+    }
   }
   const int64_t num_samples = made.data.train->size();
   print_line(start_line({.rank = group.rank(),
@@ -170,7 +199,47 @@ void tell_start(const Request& request, const Ingredients& made, Group& group) {
                          .pid = host_pid(),
                          .rank_samples = num_samples / group.size(),
                          .num_samples = num_samples,
-                         .samples = made.samples}));
+                         .samples = made.samples,
+                         .threads = trainer.threads()}));
+}
+
+// What the first save of the run would find wrong with the place for checkpoints.
+void check_place(const Request& request, Group& group) {
+  if (!request.probed_dir.empty()) {
+    const TrainerOptions& options = request.recipe->options();
+    CheckpointOptions keep = options.keep;
+    keep.allow_existing = options.resume;
+    const CheckpointWriter writer(request.probed_dir, group, keep);
+  }
+}
+
+// For the user at the terminal; a launcher says its own.
+const char* stop_notice(const Request& request, const Group& group) {
+  if (group.rank() != 0 || Env().has("LOCKSTEP_STORE")) {
+    return "";
+  }
+  return request.recipe->options().checkpoint_dir.empty()
+             ? "lockstep train: stopping after this step; nothing is saved, as checkpoint.dir is "
+               "not set. Another signal stops it now.\n"
+             : "lockstep train: stopping after this step, with a checkpoint. Another signal stops "
+               "it now.\n";
+}
+
+// The exit code of a run that a signal has ended; the launcher knows its own.
+int asked_code(const TrainResult& result, int signal) {
+  const bool is_own = result.end == TrainEnd::Asked && !Env().has("LOCKSTEP_STORE");
+  return is_own && signal != 0 ? 128 + signal : 0;
+}
+
+// With what only the files could tell. Collective.
+TrainerOptions complete_options(const Recipe& recipe, const Ingredients& made, Group& group) {
+  TrainerOptions options = recipe.options();
+  if (!options.checkpoint_dir.empty()) {
+    options.files = made.files;
+    options.values["config"] = recipe.remembered(made);
+    options.data_fingerprint = fingerprint_sources(recipe.sources(), group);
+  }
+  return options;
 }
 
 int train(const Request& request, Group& group) {
@@ -179,17 +248,20 @@ int train(const Request& request, Group& group) {
   std::unique_ptr<Trainer> trainer;
   const int code = told_once("train", group, [&] {
     made = recipe.make(group);
+    check_place(request, group);
     TrainWatcher watcher = make_watcher(request, made.samples);
     if (group.rank() != 0) {
       watcher.on_resume = {};
     }
-    trainer = std::make_unique<Trainer>(*made.task, made.data, group, recipe.options(), watcher);
+    trainer = std::make_unique<Trainer>(*made.task, made.data, group,
+                                        complete_options(recipe, made, group), watcher);
   });
   if (code != 0) {
     return code;
   }
+  const StopSignals signals(stop_notice(request, group));
   if (!request.json) {
-    tell_start(request, made, group);
+    tell_start(request, made, *trainer, group);
   }
   TrainResult result;
   if (const int failed = told_once("train", group, [&] { result = trainer->run(); })) {
@@ -207,12 +279,14 @@ int train(const Request& request, Group& group) {
   }
   if (result.last_save && !result.last_save->committed) {
     if (group.rank() == 0) {
-      fmt::print(stderr, "lockstep train: the end of this run is not saved: {}\n",
-                 result.last_save->error);
+      fmt::print(stderr,
+                 "lockstep train: the end of this run is not saved: the warning of step {} above "
+                 "says why\n",
+                 result.last_save->step);
     }
     return 1;
   }
-  return result.same_bits() ? 0 : 1;
+  return result.same_bits() ? asked_code(result, signals.received()) : 1;
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 #include <optional>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 
+#include "base/cores.h"
 #include "base/env.h"
 #include "base/unique_fd.h"
+#include "bench_mpi.h"
 #include "bench_network.h"
 #include "command_line.h"
 #include "commands.h"
@@ -29,11 +32,12 @@ const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter
                            "data",      "launch",    "load",      "tokenize",      "checkpoint"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
-const Names kPeers = {"gloo", "none"};
+const Names kPeers = {"gloo", "openmpi", "mpich", "intelmpi"};  // or "none", alone
 
 constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
-    "ranks: allreduce, broadcast, allgather or reducescatter. A whole training step: lockstep "
+    "ranks: allreduce (also beside MPIs), broadcast, allgather or reducescatter. A whole training "
+    "step: lockstep "
     "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Weights from a "
     "file, beside torch.load: lockstep bench load --help. Samples from files, beside Python's "
     "DataLoader: lockstep bench data --help. Tokenizers: lockstep bench tokenize "
@@ -42,13 +46,16 @@ constexpr const char* kDescription =
 constexpr const char* kExamples =
     "Examples:\n"
     "  lockstep bench allreduce --ranks 8 --bytes 4K,1M,25M,100M\n"
+    "  lockstep bench allreduce --ranks 4 --peer gloo,openmpi,mpich,intelmpi --json\n"
     "  lockstep bench allgather --ranks 4 --bytes 1M --dtype bfloat16 --json\n"
     "  lockstep bench allreduce --ranks 8 --local-nodes 2 --rate 1gbit --bytes 25M     as root\n"
     "\n"
-    "Times are of the slowest rank. lockstep: on memory of Group::allocate(); staged: on ordinary\n"
-    "tensors; of limit: against one pass over each rank's own memory. How it is measured:\n"
-    "docs/concepts/bench.md. Exit code: 0; 1 for a wrong result or a lost rank; 2 for a mistake\n"
-    "on this line.\n";
+    "Times are of the slowest rank, from when the last one has come. lockstep: on memory of\n"
+    "Group::allocate(); staged: on ordinary tensors; from 1st: the same, from when the first rank\n"
+    "has come. An MPI that is not here is named and left out; it is looked for in --mpi-home, in\n"
+    "PATH and in I_MPI_ROOT. How it is measured: docs/concepts/bench.md. Exit code: 0; 1 for a "
+    "wrong\n"
+    "result or a lost rank; 2 for a mistake on this line, or if no peer of --peer is here.\n";
 
 int64_t parse_size(const std::string& text) {
   std::string digits = text;
@@ -76,15 +83,37 @@ int64_t parse_size(const std::string& text) {
   return *number << shift;
 }
 
-std::vector<int64_t> parse_sizes(const std::string& list) {
-  std::vector<int64_t> sizes;
-  size_t begin = 0;
-  while (begin <= list.size()) {
+Names split_list(const std::string& list) {
+  Names parts;
+  for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    sizes.push_back(parse_size(list.substr(begin, end - begin)));
+    parts.push_back(list.substr(begin, end - begin));
     begin = end + 1;
   }
+  return parts;
+}
+
+std::vector<int64_t> parse_sizes(const std::string& list) {
+  std::vector<int64_t> sizes;
+  for (const std::string& text : split_list(list)) {
+    sizes.push_back(parse_size(text));
+  }
   return sizes;
+}
+
+Names parse_peers(const std::string& list) {
+  if (list == "none") {
+    return {};
+  }
+  Names peers = split_list(list);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    check_one_of("--peer", peers[i], kPeers);
+    if (std::find(peers.begin(), peers.begin() + static_cast<long>(i), peers[i]) !=
+        peers.begin() + static_cast<long>(i)) {
+      throw UsageError("--peer {} names {} twice", list, peers[i]);
+    }
+  }
+  return peers;
 }
 
 int64_t element_bytes(const std::string& dtype) {
@@ -100,13 +129,14 @@ struct Request {
   int repeats = 0;
   std::string dtype = "float32";
   std::string wire = "full";
-  std::string peer = "gloo";
+  Names peers;  // in the order in which they were named
+  std::string mpi_home;
   std::string rate;
   bool json = false;
 };
 
 struct Texts {
-  std::string ranks = "4", bytes = "4K,1M,25M", nodes = "1", repeats = "3";
+  std::string ranks = "4", bytes = "4K,1M,25M", nodes = "1", repeats = "3", peers = "gloo";
 };
 
 void add_flags(CLI::App& app, Request& request, Texts& texts) {
@@ -123,17 +153,53 @@ void add_flags(CLI::App& app, Request& request, Texts& texts) {
       ->type_name("full|bfloat16|float16");
   app.add_option("--repeats", texts.repeats, "The median of so many medians counts (3)")
       ->type_name("R");
-  app.add_option("--peer", request.peer, "Whom to measure beside us (gloo)")
-      ->type_name("gloo|none");
+  app.add_option("--peer", texts.peers,
+                 "Whom to measure beside us (gloo); MPIs only for an all-reduce on one node")
+      ->type_name("none|LIST of gloo,openmpi,mpich,intelmpi");
+  app.add_option("--mpi-home", request.mpi_home,
+                 "Where bench/mpi_pack.py has put MPIs (LOCKSTEP_MPI_HOME)")
+      ->type_name("FOLDER");
   app.add_flag("--json", request.json,
                "Print one JSON object, raw times included, and nothing else");
   app.footer(kExamples);
 }
 
+Names mpi_names(const Request& request) {
+  Names names = request.peers;
+  names.erase(std::remove(names.begin(), names.end(), "gloo"), names.end());
+  return names;
+}
+
+// What an MPI can be asked for.
+void check_mpi(const Request& request) {
+  const Names names = mpi_names(request);
+  if (names.empty()) {
+    return;
+  }
+  if (request.operation != "allreduce") {
+    throw UsageError("--peer {}: an MPI is measured beside allreduce only, not {}", names[0],
+                     request.operation);
+  }
+  if (request.num_nodes > 1) {
+    throw UsageError(
+        "--peer {} would share the memory of one node, and --local-nodes is {}; measure it on one",
+        names[0], request.num_nodes);
+  }
+  if (element_bytes(request.dtype) < 4) {
+    throw UsageError("--peer {}: MPI does not sum {}; take float32 or float64", names[0],
+                     request.dtype);
+  }
+  const int64_t most = std::numeric_limits<int>::max() * element_bytes(request.dtype);
+  const int64_t largest = *std::max_element(request.sizes.begin(), request.sizes.end());
+  if (largest > most) {
+    throw UsageError("--bytes {} is too much for --peer {}: MPI_Allreduce takes at most {} of {}",
+                     largest, names[0], most, request.dtype);
+  }
+}
+
 void check_request(const Request& request) {
   check_one_of("--dtype", request.dtype, kTypes);
   check_one_of("--wire", request.wire, kWires);
-  check_one_of("--peer", request.peer, kPeers);
   if (request.num_ranks % request.num_nodes != 0) {
     throw UsageError("--ranks {} cannot be dealt equally to --local-nodes {}", request.num_ranks,
                      request.num_nodes);
@@ -153,6 +219,7 @@ void check_request(const Request& request) {
     }
     check_rate(request.rate);
   }
+  check_mpi(request);
 }
 
 // Of the host, as the kernel estimates it.
@@ -167,9 +234,10 @@ int64_t available_bytes() {
 }
 
 void check_memory(const Request& request) {
-  constexpr int kCopies = 3;  // memory of the group's, ordinary tensors, staging
+  // Memory of the group's, ordinary tensors, staging; of an MPI: buffers, and what it adds to them.
+  const int64_t copies = 3 + 2 * static_cast<int64_t>(mpi_names(request).size());
   const int64_t largest = *std::max_element(request.sizes.begin(), request.sizes.end());
-  const int64_t needed = largest * request.num_ranks * kCopies;
+  const int64_t needed = largest * request.num_ranks * copies;
   const int64_t available = available_bytes();
   if (needed > available) {
     throw UsageError("--bytes {} on {} ranks needs about {} MiB of memory, there are {}", largest,
@@ -204,11 +272,51 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   request.num_nodes = static_cast<int>(whole_number("--local-nodes", texts.nodes, 1, kMaxRanks));
   request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
   request.sizes = parse_sizes(texts.bytes);
+  request.peers = parse_peers(texts.peers);
+  if (request.mpi_home.empty()) {
+    request.mpi_home = Env().text("LOCKSTEP_MPI_HOME").value_or("");
+  }
   check_request(request);
   return request;
 }
 
-std::string plan_of(const Request& request, const nlohmann::json& network) {
+// The missing ones are told of, and the run goes on without them. Throws UsageError if nobody of
+// those who were asked for is left.
+void check_found(const Request& request, const MpiSearch& search) {
+  std::string reasons;
+  for (const auto& [name, reason] : search.missing) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, reason);
+  }
+  const bool has_any = !search.found.empty() || mpi_names(request) != request.peers;
+  if (!request.peers.empty() && !has_any) {
+    throw UsageError("no peer of --peer {} is here ({})", fmt::join(request.peers, ","), reasons);
+  }
+  for (const auto& [name, reason] : search.missing) {
+    fmt::print(stderr, "lockstep bench: {} is left out: {}\n", name, reason);
+  }
+}
+
+nlohmann::json mpi_of(const MpiSearch& search) {
+  auto list = nlohmann::json::array();
+  for (const MpiPeer& peer : search.found) {
+    list.push_back({{"name", peer.name}, {"command", peer.command}});
+  }
+  return list;
+}
+
+// Those that are measured, in the order in which they were named.
+Names present_peers(const Request& request, const MpiSearch& search) {
+  Names names;
+  for (const std::string& name : request.peers) {
+    if (!search.missing.contains(name)) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string plan_of(const Request& request, const MpiSearch& search,
+                    const nlohmann::json& network) {
   const nlohmann::json plan{{"operation", request.operation},
                             {"bytes", request.sizes},
                             {"dtype", request.dtype},
@@ -216,7 +324,9 @@ std::string plan_of(const Request& request, const nlohmann::json& network) {
                             {"rate", request.rate},
                             {"repeats", request.repeats},
                             {"nodes", request.num_nodes},
-                            {"peer", request.peer},
+                            {"peers", present_peers(request, search)},
+                            {"mpi", mpi_of(search)},
+                            {"missing", search.missing},
                             {"json", request.json},
                             {"bars", ::isatty(STDOUT_FILENO) == 1},
                             {"network", network}};
@@ -253,6 +363,11 @@ int bench(const Arguments& arguments) {
                         .local_nodes = request->num_nodes,
                         .output = {.prefix = false}};
   check_memory(*request);
+  const MpiPrograms mpi({.names = mpi_names(*request),
+                         .home = request->mpi_home,
+                         .num_ranks = request->num_ranks,
+                         .num_cores = num_usable_cores()});
+  check_found(*request, mpi.search());
   const std::string program = find_torch_program();
   std::optional<BenchNetwork> network;
   auto nodes = nlohmann::json::array();
@@ -263,7 +378,7 @@ int bench(const Arguments& arguments) {
     }
     options.isolation = IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
   }
-  options.command = {program, "bench", plan_of(*request, nodes)};
+  options.command = {program, "bench", plan_of(*request, mpi.search(), nodes)};
   return run_job(options);
 }
 

@@ -69,6 +69,10 @@ std::string single_text(const ShelfEntry& entry, const std::vector<CheckpointChe
       escaped(entry.path), manifest.step, size_text(manifest.shard_bytes()), manifest.shards.size(),
       time_text(manifest.created_s), score_text(manifest), manifest.tensors.size(), num_elements,
       size_text(bytes), escaped(state_of(entry, checks)));
+  for (const ManifestAttachment& attachment : manifest.attachments) {
+    text += fmt::format("  attached: {}, {}\n", escaped(attachment.name),
+                        size_text(attachment.stored.size_bytes));
+  }
   for (const auto& [key, value] : manifest.values) {
     text += fmt::format("  {} = {}{}\n", escaped(key), escaped(value.substr(0, kMaxValueWidth)),
                         value.size() > kMaxValueWidth ? "..." : "");
@@ -90,10 +94,17 @@ Json entry_json(const ShelfEntry& entry, const CheckpointFlags& flags,
             {"is_verified", flags.verify && is_good},
             {"values", manifest.values},
             {"shards", Json::array()},
+            {"attachments", Json::array()},
             {"tensors", Json::array()}};
   for (const ManifestShard& shard : manifest.shards) {
     json["shards"].push_back(
         {{"file", shard.file}, {"size_bytes", shard.size_bytes}, {"xxh3", shard.xxh3}});
+  }
+  for (const ManifestAttachment& attachment : manifest.attachments) {
+    json["attachments"].push_back({{"name", attachment.name},
+                                   {"file", attachment.stored.file},
+                                   {"size_bytes", attachment.stored.size_bytes},
+                                   {"xxh3", attachment.stored.xxh3}});
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
     json["tensors"].push_back({{"name", tensor.name},

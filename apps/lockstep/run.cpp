@@ -8,7 +8,7 @@
 #include "base/cores.h"
 #include "commands.h"
 #include "launch/dry_run.h"
-#include "launch/emit.h"
+#include "launch/emit_flags.h"
 #include "launch/host_address.h"
 #include "launch/launch.h"
 #include "launch/slurm_job.h"
@@ -66,30 +66,12 @@ int run_joined() {
 }
 
 int emit(const ReadFlags& read) {
-  const RunFlags& flags = read.flags;
-  EmitOptions options{.num_nodes = parse_nnodes(flags).max,
-                      .image = flags.image,
-                      .mounts = flags.mounts,
-                      .command = flags.program};
-  if (!flags.nproc_per_node.empty()) {
-    options.procs_per_node = flags.nproc_per_node;
-  }
-  if (!flags.rdzv_id.empty()) {
-    options.job_name = flags.rdzv_id;
-  }
-  for (const std::string& argument : without(
-           read, {"--nnodes", "--nproc-per-node", "--rdzv-id", "--image", "--mount", "--emit"})) {
-    if (argument == "--") {
-      break;
-    }
-    options.flags.push_back(argument);
-  }
-  if (flags.emit == "slurm") {
-    fmt::print("{}", emit_slurm(options));
-  } else if (flags.emit == "kubernetes") {
-    fmt::print("{}", emit_kubernetes(options));
+  if (read.flags.emit == "slurm") {
+    fmt::print("{}", emit_slurm(emit_options(read.flags, read.given)));
+  } else if (read.flags.emit == "kubernetes") {
+    fmt::print("{}", emit_kubernetes(emit_options(read.flags, read.given)));
   } else {
-    throw UsageError("--emit {} is unknown; it is slurm or kubernetes", flags.emit);
+    throw UsageError("--emit {} is unknown; it is slurm or kubernetes", read.flags.emit);
   }
   return 0;
 }
@@ -137,6 +119,10 @@ int run(const Arguments& arguments) {
   }
   if (!read->flags.emit.empty()) {
     return emit(*read);
+  }
+  if (!read->flags.gpus_per_node.empty()) {
+    throw UsageError("--gpus-per-node {} is for a scheduler; give --emit slurm or kubernetes too",
+                     read->flags.gpus_per_node);
   }
   LaunchOptions options = options_of(*read);
   if (!ask_slurm(*read, options)) {

@@ -14,7 +14,7 @@ constexpr const char* kExamples =
     "spellings\n"
     "count, --log-dir and --log_dir. {rank}, {local_rank} and {world_size} in the program's "
     "arguments\n"
-    "are replaced by each rank's own.\n"
+    "are replaced by each rank's own; \\{rank} stays as {rank}.\n"
     "\n"
     "Examples:\n"
     "  lockstep run --nproc-per-node 4 ./my_program --epochs 3\n"
@@ -35,11 +35,12 @@ constexpr const char* kExamples =
 
 void add(CLI::App& app, const char* name, std::string& value, const char* type,
          const std::string& help, const char* group) {
-  app.add_option(name, value, help)->type_name(type)->group(group);
+  // As torchrun: of a flag that is given twice (by a wrapper, say) the last one counts.
+  app.add_option(name, value, help)->type_name(type)->group(group)->take_last();
 }
 
 void add(CLI::App& app, const char* name, bool& value, const std::string& help, const char* group) {
-  app.add_flag(name, value, help)->group(group);
+  app.add_flag(name, value, help)->group(group)->take_last();
 }
 
 void add_size_flags(CLI::App& app, RunFlags& flags) {
@@ -65,7 +66,8 @@ void add_meeting_flags(CLI::App& app, RunFlags& flags) {
       "The head, the same on every node (port 29400)", group);
   add(app, "--rdzv-id", flags.rdzv_id, "ID", "The job's name, the same on every node", group);
   add(app, "--rdzv-conf", flags.rdzv_conf, "KEY=VALUE,...",
-      "join_timeout or timeout (600 s), last_call_timeout (30), heartbeat_timeout (2.5), is_host; "
+      "join_timeout or timeout (600 s), last_call_timeout (30), heartbeat_timeout (2.5: "
+      "silence that makes a node lost), is_host; "
       "torchrun's other keys are accepted and change nothing",
       group);
   add(app, "--local-addr", flags.local_addr, "ADDRESS",
@@ -79,13 +81,16 @@ void add_supervision_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--max-restarts", flags.max_restarts, "N",
       "Start all ranks anew up to N times after a failure (0)", group);
   add(app, "--stop-grace,--shutdown-timeout", flags.stop_grace, "SECONDS",
-      "From SIGTERM to SIGKILL when the job is stopped (10, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
+      "From the signal to SIGKILL when the job is stopped (10, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
       group);
   add(app, "--signals-to-handle", flags.signals_to_handle, "SIGNALS",
-      "That end the job (SIGTERM,SIGINT,SIGHUP,SIGQUIT)", group);
-  add(app, "--isolation", flags.isolation, "auto|pidns|guardian",
-      "How leftovers are found: pidns (a PID namespace), guardian (a watching parent), or auto: "
-      "pidns where it is permitted",
+      "That end the job (SIGTERM,SIGINT,SIGHUP,SIGQUIT): the ranks get the one that came", group);
+  add(app, "--stdin", flags.stdin_rank, "RANK",
+      "Give this rank the launcher's input; a terminal becomes its own, for pdb and passwords",
+      group);
+  add(app, "--isolation", flags.isolation, "auto|pidns|userns|guardian",
+      "How leftovers are found: pidns (a PID namespace), userns (the same for ordinary users), "
+      "guardian (a watching parent), or auto: the first that is permitted",
       group);
   add(app, "--monitor-interval", flags.monitor_interval, "SECONDS",
       "Accepted: a death is noticed at once, nobody polls", group);
@@ -96,9 +101,11 @@ void add_supervision_flags(CLI::App& app, RunFlags& flags) {
 void add_output_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "Output";
   add(app, "--log-dir", flags.log_dir, "DIR",
-      "Keep the ranks' output under DIR/<job>/attempt_<K>/rank_<R>: all of it, or what -r and -t "
-      "say",
+      "Keep the ranks' output under DIR/<job>_<run>/attempt_<K>/rank_<R>: all of it, or what -r "
+      "and -t say",
       group);
+  add(app, "--log-dir-mode", flags.log_dir_mode, "MODE",
+      "Of the folders made there, in octal (700: only you can look into them)", group);
   add(app, "-r,--redirects", flags.redirects, "STREAMS",
       "To log files instead of the console: 1 output, 2 errors, 3 both, or by local rank 0:3,1:1",
       group);
@@ -129,8 +136,8 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
 void add_program_flags(CLI::App& app, RunFlags& flags) {
   const char* group = "The program";
   add(app, "-m,--module", flags.module, "PROGRAM is a Python module", group);
-  add(app, "--no-python", flags.no_python, "Execute PROGRAM as it is, even if it ends in .py",
-      group);
+  add(app, "--no-python", flags.no_python,
+      "Execute PROGRAM as it is, even if it ends in .py or is not executable", group);
   add(app, "--run-path", flags.run_path, "Give PROGRAM to Python's runpy.run_path", group);
 }
 
@@ -172,6 +179,8 @@ void add_preview_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--dry-run", flags.dry_run, "Print what would run where", group);
   add(app, "--emit", flags.emit, "slurm|kubernetes",
       "Print a script for sbatch, or a manifest for kubectl, that does", group);
+  add(app, "--gpus-per-node", flags.gpus_per_node, "N",
+      "With --emit: GPUs to ask the scheduler for on each node", group);
 }
 
 void add_refused_flags(CLI::App& app, RunFlags& flags) {

@@ -8,9 +8,13 @@
 
 namespace lockstep {
 
+std::string unfinished_path(const std::string& path) {
+  return fmt::format("{}.{}{}", path, ::getpid(), kUnfinishedEnd);
+}
+
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)),
-      beside_(fmt::format("{}.{}.part", path_, ::getpid())),
+      beside_(unfinished_path(path_)),
       fd_(open_file(beside_, O_WRONLY | O_CREAT | O_TRUNC)) {}
 
 AtomicFile::~AtomicFile() {

@@ -13,6 +13,13 @@
 
 namespace lockstep {
 
+// How the name of a file ends that lockstep has not finished writing, and no other file's: a killed
+// process leaves it, and who lists a folder passes over it.
+inline constexpr std::string_view kUnfinishedEnd = ".lockstep-part";
+
+// "PATH.PID.lockstep-part": where this process writes what becomes PATH.
+std::string unfinished_path(const std::string& path);
+
 class AtomicFile {
  public:
   // Throws IoError if nothing can be written beside `path`.

@@ -1,6 +1,8 @@
 #include "base/config.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 #include <sstream>
 #include <type_traits>
@@ -15,6 +17,8 @@ namespace lockstep {
 namespace {
 
 using Leaf = std::variant<bool, int64_t, double, std::string>;
+
+constexpr const char* kFromSet = "--set";  // the origin of what is not in the file
 
 std::string type_name(const Leaf& value) {
   static const char* const kNames[] = {"true or false", "a whole number", "a number", "a text"};
@@ -60,6 +64,10 @@ Leaf leaf_of(const toml::node& node, const std::string& where, const std::string
 
 }  // namespace
 
+std::string ConfigRange::text() const {
+  return fmt::format("{}{}, {}{}", excludes_min ? '(' : '[', min, max, excludes_max ? ')' : ']');
+}
+
 std::string nearest(const std::string& name, const std::vector<std::string>& names) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
@@ -86,7 +94,9 @@ std::string nearest(const std::string& name, const std::vector<std::string>& nam
 
 Config Config::from_file(const std::string& path) {
   try {
-    return from_text(read_file(path), path);
+    Config config = from_text(read_file(path), path);
+    config.folder_ = std::filesystem::path(path).parent_path().string();
+    return config;
   } catch (const IoError& error) {
     throw UsageError("recipe: {}", error.what());
   }
@@ -104,7 +114,7 @@ Config Config::from_text(const std::string& text, const std::string& name) {
         continue;
       }
       const std::string where = fmt::format("{}:{}", name, node.source().begin.line);
-      config.entries_[full] = {leaf_of(node, where, full), where};
+      config.entries_[full] = {leaf_of(node, where, full), where, /*in_file=*/true};
     }
   };
   walk(walk, table, "");
@@ -122,17 +132,29 @@ void Config::set(const std::string& assignment) {
   Value value = text;  // a bare word is a string
   try {
     const toml::table table = toml::parse("value = " + text);
-    value = leaf_of(*table.get("value"), "--set", key);
+    value = leaf_of(*table.get("value"), kFromSet, key);
   } catch (const toml::parse_error&) {
     value = text;
   }
-  entries_[key] = {value, "--set"};
+  entries_[key] = {value, kFromSet};
+}
+
+bool Config::is_set_here(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return found != entries_.end() && found->second.origin == kFromSet;
+}
+
+void Config::forget_in_file(const std::string& key) {
+  if (!is_set_here(key)) {
+    entries_.erase(key);
+  }
 }
 
 template <typename T>
 const Config::Entry* Config::take(const std::string& key, T& value) {
   const auto found = entries_.find(key);
   const Entry* entry = found == entries_.end() ? nullptr : &found->second;
+  defaults_[key] = value;
   if (entry != nullptr) {
     const T* same = std::get_if<T>(&entry->value);
     const auto* whole = std::get_if<int64_t>(&entry->value);
@@ -155,9 +177,8 @@ namespace {
 
 template <typename T>
 void check_range(const std::string& origin, const std::string& key, T value, Config::Range range) {
-  const auto real = static_cast<double>(value);
-  if (!(real >= range.min && real <= range.max)) {  // also refuses NaN
-    throw UsageError("{}: {} = {} is not in [{}, {}]", origin, key, value, range.min, range.max);
+  if (!range.contains(static_cast<double>(value))) {
+    throw UsageError("{}: {} = {} is not in {}", origin, key, value, range.text());
   }
 }
 
@@ -188,31 +209,83 @@ void Config::read(const std::string& key, std::string& value,
                    fmt::join(choices, ", "));
 }
 
-void Config::finish() const {
-  std::vector<std::string> known;
-  for (const auto& [key, value] : effective_) {
-    known.push_back(key);
+std::string Config::meant_by(const std::string& key,
+                             const std::map<std::string, std::string>& other_names) const {
+  const auto last_part = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const std::string section = key.substr(0, key.rfind('.') + 1);  // with its dot
+  std::vector<std::string> known, last_parts;
+  for (const auto& [name, value] : effective_) {
+    known.push_back(name);
+    last_parts.push_back(last_part(name));
   }
-  for (const auto& [key, entry] : entries_) {
-    if (effective_.count(key) == 0) {
-      const std::string near = nearest(key, known);
-      throw UsageError("{}: there is no setting {}{}", entry.origin, key,
-                       near.empty() ? "; known: " + fmt::format("{}", fmt::join(known, ", "))
-                                    : "; did you mean " + near + "?");
+  const auto with_last_part = [&](const std::string& wanted) -> std::string {
+    if (effective_.count(section + wanted) > 0) {
+      return section + wanted;
     }
+    const auto found = std::find(last_parts.begin(), last_parts.end(), wanted);
+    return found == last_parts.end() ? "" : known[static_cast<size_t>(found - last_parts.begin())];
+  };
+  if (const auto other = other_names.find(last_part(key)); other != other_names.end()) {
+    if (const std::string ours = with_last_part(other->second); !ours.empty()) {
+      return ours;
+    }
+  }
+  const std::string elsewhere = with_last_part(last_part(key));  // in another section, or in none
+  return elsewhere.empty() ? nearest(key, known) : elsewhere;
+}
+
+void Config::finish(const std::map<std::string, std::string>& other_names) const {
+  for (const auto& [key, entry] : entries_) {
+    if (effective_.count(key) > 0) {
+      continue;
+    }
+    if (const std::string meant = meant_by(key, other_names); !meant.empty()) {
+      throw UsageError("{}: there is no setting {}; did you mean {}?", entry.origin, key, meant);
+    }
+    const std::string section = key.substr(0, key.rfind('.') + 1);
+    std::vector<std::string> all, of_section;
+    for (const auto& [name, value] : effective_) {
+      all.push_back(name);
+      if (!section.empty() && name.starts_with(section)) {
+        of_section.push_back(name);
+      }
+    }
+    throw UsageError("{}: there is no setting {}; known: {}", entry.origin, key,
+                     fmt::join(of_section.empty() ? all : of_section, ", "));
   }
 }
 
-std::string Config::effective() const {
+namespace {
+
+// Each path of a value that is relative, put through `change`.
+std::string with_paths(const std::string& value, const ConfigPath& kind,
+                       const std::function<std::string(const std::string&)>& change) {
+  std::string all;
+  for (size_t begin = 0; begin <= value.size();) {
+    const size_t end = kind.is_list ? std::min(value.find(',', begin), value.size()) : value.size();
+    std::string path = value.substr(begin, end - begin);
+    if (kind.is_list) {
+      path.erase(0, path.find_first_not_of(' '));
+      path.erase(path.find_last_not_of(' ') + 1);
+    }
+    const bool is_relative = !path.empty() && path != kind.word && path.front() != '/' &&
+                             path.find("://") == std::string::npos;
+    all += (begin > 0 ? "," : "") + (is_relative ? change(path) : path);
+    begin = end + 1;
+  }
+  return all;
+}
+
+std::string text_of(const std::map<std::string, Leaf>& values) {
   std::string text;
   std::string section;
   // Keys without a section first: in TOML nothing can follow a section and be outside it.
-  for (const auto& [key, value] : effective_) {
+  for (const auto& [key, value] : values) {
     if (key.find('.') == std::string::npos) {
       text += fmt::format("{} = {}\n", key, to_toml(value));
     }
   }
-  for (const auto& [key, value] : effective_) {
+  for (const auto& [key, value] : values) {
     const size_t dot = key.rfind('.');
     if (dot == std::string::npos) {
       continue;
@@ -224,6 +297,38 @@ std::string Config::effective() const {
     text += fmt::format("{} = {}\n", key.substr(dot + 1), to_toml(value));
   }
   return text;
+}
+
+}  // namespace
+
+void Config::read_path(const std::string& key, std::string& value, const ConfigPath& kind) {
+  const Entry* entry = take(key, value);
+  if (entry != nullptr && entry->in_file && !folder_.empty()) {
+    value = with_paths(value, kind, [&](const std::string& path) {
+      return (std::filesystem::path(folder_) / path).lexically_normal().string();
+    });
+    effective_[key] = value;
+  }
+  paths_[key] = kind;
+}
+
+std::string Config::effective() const {
+  return text_of(effective_);
+}
+
+std::string Config::remembered() const {
+  auto values = effective_;
+  for (const auto& [key, kind] : paths_) {
+    auto& value = std::get<std::string>(values.at(key));
+    value = with_paths(value, kind, [](const std::string& path) {
+      return std::filesystem::absolute(path).lexically_normal().string();
+    });
+  }
+  return text_of(values);
+}
+
+std::string Config::defaults() const {
+  return text_of(defaults_);
 }
 
 }  // namespace lockstep

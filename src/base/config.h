@@ -22,10 +22,24 @@
 
 namespace lockstep {
 
-// Whole numbers and reals outside are refused.
+// Whole numbers and reals outside are refused, and NaN always.
 struct ConfigRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
+  bool excludes_min = false;
+  bool excludes_max = false;
+
+  bool contains(double value) const {
+    return (excludes_min ? value > min : value >= min) &&
+           (excludes_max ? value < max : value <= max);
+  }
+  std::string text() const;  // "[0, 1)"
+};
+
+// What a path may be beside one path.
+struct ConfigPath {
+  std::string word = {};  // no path, but a word that means something: "bytes"
+  bool is_list = false;   // several, with commas
 };
 
 class Config {
@@ -50,24 +64,50 @@ class Config {
   void read(const std::string& key, std::string& value,
             const std::vector<std::string>& choices = {});
 
-  // Throws UsageError if a key was set that nobody read.
-  void finish() const;
+  // A file or folder, or s3://... One that stands in a file is relative to the folder of that file,
+  // so that the file works from everywhere; one of set() and a default are relative to the working
+  // folder. `value` is left as it can be opened from the working folder.
+  void read_path(const std::string& key, std::string& value, const ConfigPath& kind = {});
+
+  bool is_set(const std::string& key) const { return entries_.count(key) > 0; }
+  bool is_set_here(const std::string& key) const;  // by set(), and not by the file
+
+  // As if the file did not have the key: for what something in set() stands for as a whole.
+  void forget_in_file(const std::string& key);
+
+  // Throws UsageError if a key was set that nobody read, with the key that was meant: `other_names`
+  // says what other programs call ours ("learning_rate", "lr"), the rest is told by the spelling.
+  void finish(const std::map<std::string, std::string>& other_names = {}) const;
 
   // What every read() left, as TOML, in the order of the keys: read back, it gives the same run.
   std::string effective() const;
+
+  // The same with every path absolute: it gives the same run in another working folder, too.
+  std::string remembered() const;
+
+  // What effective() would be if nothing had been set.
+  std::string defaults() const;
+
+  bool is_path(const std::string& key) const { return paths_.contains(key); }
 
  private:
   using Value = std::variant<bool, int64_t, double, std::string>;
   struct Entry {
     Value value;
-    std::string origin;  // "recipes/cats.toml:4" or "--set": for messages
+    std::string origin;    // "recipes/cats.toml:4" or "--set": for messages
+    bool in_file = false;  // not of set()
   };
 
   template <typename T>
   const Entry* take(const std::string& key, T& value);
+  std::string meant_by(const std::string& key,
+                       const std::map<std::string, std::string>& other_names) const;
 
+  std::string folder_;  // of the file; empty: the working folder
   std::map<std::string, Entry> entries_;
   std::map<std::string, Value> effective_;
+  std::map<std::string, Value> defaults_;
+  std::map<std::string, ConfigPath> paths_;
 };
 
 // The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.

@@ -67,6 +67,16 @@ int num_usable_cores() {
   return std::max(1, static_cast<int>(usable_cores().size()));
 }
 
+CoreBits usable_core_bits() {
+  CoreBits bits;
+  for (const int core : usable_cores()) {
+    if (static_cast<size_t>(core) < bits.size()) {
+      bits.set(static_cast<size_t>(core));
+    }
+  }
+  return bits;
+}
+
 bool stay_on_core(int core) {
   CoreSet only(static_cast<size_t>(core) + 1);
   only.add(static_cast<size_t>(core));

@@ -1,6 +1,10 @@
 #include "base/secret.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <cmath>
+#include <set>
 #include <sys/random.h>
 
 #include <openssl/crypto.h>
@@ -71,6 +75,32 @@ std::string derive_secret(std::string_view key, std::string_view job_id) {
   append(text, "lockstep-job-secret-1");
   append(text, job_id);
   return hex(sign(key, text), 32);
+}
+std::string secret_weakness(std::string_view secret) {
+  const auto is = [&](auto kind) { return std::any_of(secret.begin(), secret.end(), kind); };
+  const auto among = [](char first, char last) {
+    return [=](char c) { return c >= first && c <= last; };
+  };
+  const bool is_hex = secret.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+  int alphabet = 0;
+  alphabet += is(among('0', '9')) ? 10 : 0;
+  alphabet += is(among('a', 'z')) ? (is_hex ? 6 : 26) : 0;
+  alphabet += is(among('A', 'Z')) ? (is_hex ? 6 : 26) : 0;
+  alphabet += is([](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }) ? 33 : 0;
+  alphabet = is_hex ? std::min(alphabet, 16) : alphabet;
+  const double bits = static_cast<double>(secret.size()) * std::log2(std::max(alphabet, 1));
+  const char* letters = alphabet == 10 ? "digits" : is_hex ? "hexadecimal digits" : "letters";
+  if (bits < kMinSecretBits) {
+    return fmt::format("{} {} are {:.0f} bits at most", secret.size(), letters, std::floor(bits));
+  }
+  std::set<std::string_view> parts;
+  for (size_t i = 0; i + 3 <= secret.size(); ++i) {
+    parts.insert(secret.substr(i, 3));
+  }
+  if (parts.size() * 2 < secret.size() - 2) {
+    return fmt::format("its {} {} repeat themselves", secret.size(), letters);
+  }
+  return "";
 }
 std::string make_job_id() {
   return hex(random_nonce(), 6);

@@ -24,6 +24,12 @@ std::string make_secret();
 // A job's secret from one that outlives jobs: HMAC-SHA256(key, job id) in hexadecimal.
 std::string derive_secret(std::string_view key, std::string_view job_id);
 
+// Why a secret that a user gave can be guessed by who has recorded a greeting (it is tried offline,
+// as fast as hashes are made), as "16 hexadecimal digits are 64 bits"; empty if it has 128 bits, as
+// far as its letters tell: those of a random text of these kinds.
+std::string secret_weakness(std::string_view secret);
+inline constexpr int kMinSecretBits = 128;
+
 // Short and unique: a job's name when the user gives none.
 std::string make_job_id();
 

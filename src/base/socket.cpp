@@ -1,5 +1,6 @@
 #include "base/socket.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <netdb.h>
@@ -147,20 +148,28 @@ Socket Socket::connect(const Endpoint& peer, Deadline deadline) {
 }
 
 void Socket::send(const void* bytes, size_t size, Deadline deadline) {
-  const char* next = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t n = ::send(fd_.get(), next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const size_t sent = send_until(bytes, size, deadline);
+  if (sent < size) {
+    throw TimeoutError("cannot send {} bytes: the peer does not read", size - sent);
+  }
+}
+
+size_t Socket::send_until(const void* bytes, size_t size, Deadline deadline) {
+  const char* const begin = static_cast<const char*>(bytes);
+  size_t sent = 0;
+  while (sent < size) {
+    const ssize_t n = ::send(fd_.get(), begin + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
-      next += n;
-      size -= static_cast<size_t>(n);
+      sent += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_ready(fd_.get(), POLLOUT, deadline)) {
-        throw TimeoutError("cannot send {} bytes: the peer does not read", size);
+        return sent;
       }
     } else if (errno != EINTR) {
-      throw IoError("cannot send {} bytes: {}", size, errno_text(errno));
+      throw IoError("cannot send {} bytes: {}", size - sent, errno_text(errno));
     }
   }
+  return sent;
 }
 
 void Socket::receive(void* bytes, size_t size, Deadline deadline) {
@@ -205,16 +214,20 @@ std::string Socket::peer_text() const {
   return numeric(address, size).text();
 }
 
-void Socket::watch_liveness() {
+void Socket::watch_liveness(std::chrono::nanoseconds lost_after) {
+  using namespace std::chrono_literals;
+  constexpr int64_t kMaxProbes = 100;  // of an idle connection; the kernel takes up to 127
+  const auto limit = std::clamp<std::chrono::nanoseconds>(lost_after, 0s, 168h) + 500ms;
+  const int64_t ms = limit / 1ms;
   const int on = 1;
-  const int seconds = 1;         // idle before the first probe, and between probes
-  const int probes = 2;          // unanswered: gone
-  const unsigned int ms = 3000;  // the same for data that is sent and never acknowledged
+  const int seconds = static_cast<int>(1 + ms / 1000 / kMaxProbes);  // idle, and between probes
+  const int probes = static_cast<int>(std::max<int64_t>(1, ms / 1000 / seconds - 1));
+  const auto unsent_ms = static_cast<unsigned int>(ms);  // for data that is never acknowledged
   setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
 }
 
 void Socket::shutdown() noexcept {

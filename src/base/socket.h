@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// The silence that makes a peer lost where nobody asked for another: noticed within three seconds.
+inline constexpr auto kDefaultLostAfter = std::chrono::milliseconds(2500);
+
 // A numeric address and a port: "10.0.1.10:29400", "[::1]:29400".
 struct Endpoint {
   std::string host;  // numeric or a name
@@ -33,6 +36,8 @@ class Socket {
   static Socket connect(const Endpoint& peer, Deadline deadline);
 
   void send(const void* bytes, size_t size, Deadline deadline);
+  // As send(), but at the deadline returns how much of it went out.
+  size_t send_until(const void* bytes, size_t size, Deadline deadline);
   void receive(void* bytes, size_t size, Deadline deadline);
 
   // The numeric address of this end: the interface by which the peer is reached.
@@ -40,8 +45,9 @@ class Socket {
   std::string peer_host() const;  // and of the other end
   std::string peer_text() const;
 
-  // Lets the kernel notice a vanished host or cut link within about three seconds, also when idle.
-  void watch_liveness();
+  // Lets the kernel end the connection, also an idle one, when nothing comes from a vanished host
+  // or through a cut link for this long and half a second: our own clocks see the silence first.
+  void watch_liveness(std::chrono::nanoseconds lost_after);
 
   // Wakes every thread that waits on this socket; both directions end.
   void shutdown() noexcept;

@@ -31,7 +31,6 @@ std::string key_body(const std::string& key) {
 
 StoreClient::StoreClient(StoreClientOptions options, Deadline deadline)
     : options_(std::move(options)), socket_(Socket::connect(options_.server, deadline)) {
-  socket_.watch_liveness();
   store::greet(socket_, {options_.server, options_.job_id, options_.secret}, unread_, deadline);
   reader_ = std::thread([this] { read_loop(); });
 }
@@ -43,10 +42,39 @@ StoreClient::~StoreClient() {
   }
 }
 
+// Whoever gives up in the middle of a frame leaves the rest of it to the next sender: the server
+// would take the next frame for the end of this one.
 void StoreClient::send(const Message& message, Deadline deadline) {
   const std::string frame = store::encode(message);
-  const std::lock_guard lock(send_mutex_);
-  socket_.send(frame.data(), frame.size(), deadline);
+  std::unique_lock lock(send_mutex_, std::defer_lock);
+  if (deadline.is_never()) {
+    lock.lock();
+  } else if (!lock.try_lock_until(deadline.when())) {
+    throw TimeoutError("store: {} does not read what others send it", options_.server.text());
+  }
+  unsent_.erase(0, socket_.send_until(unsent_.data(), unsent_.size(), deadline));
+  if (!unsent_.empty()) {
+    throw TimeoutError("store: {} does not read what was sent before", options_.server.text());
+  }
+  const size_t sent = socket_.send_until(frame.data(), frame.size(), deadline);
+  if (sent < frame.size()) {
+    unsent_ = sent > 0 ? frame.substr(sent) : "";
+    throw TimeoutError("store: {} does not read: {} of {} bytes were sent before the deadline",
+                       options_.server.text(), sent, frame.size());
+  }
+}
+
+// Nobody waits for the reply any more; the server is told if it reads that within `time`.
+void StoreClient::cancel(uint64_t id, std::chrono::nanoseconds time) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(id);
+  }
+  try {
+    send({Kind::Cancel, 0, Writer().i64(static_cast<int64_t>(id)).take()}, Deadline::after(time));
+  } catch (const std::exception& error) {
+    log::debug("store", "request {} is not cancelled: {}", id, error.what());
+  }
 }
 
 Message StoreClient::request(Kind kind, std::string body, Deadline deadline) {
@@ -60,24 +88,21 @@ Message StoreClient::request(Kind kind, std::string body, Deadline deadline) {
     id = next_id_++;
     reply = pending_[id].get_future();
   }
-  const auto forget = [&] {
-    const std::lock_guard lock(mutex_);
-    pending_.erase(id);
-  };
   try {
     send({kind, id, std::move(body)}, deadline);
   } catch (const IoError& error) {
-    forget();
+    cancel(id, {});
     throw PeerLostError("store: {}: {}", options_.server.text(), error.what());
+  } catch (const TimeoutError&) {
+    cancel(id, {});
+    throw;
   }
   // The clock's end is not a time that wait_until can take: its arithmetic overflows.
   const bool in_time = deadline.is_never()
                            ? (reply.wait(), true)
                            : reply.wait_until(deadline.when()) == std::future_status::ready;
   if (!in_time) {
-    forget();
-    send({Kind::Cancel, 0, Writer().i64(static_cast<int64_t>(id)).take()},
-         Deadline::after(std::chrono::seconds(1)));
+    cancel(id, std::chrono::seconds(1));
     throw TimeoutError("store: {} did not answer before the deadline", options_.server.text());
   }
   Message message = reply.get();

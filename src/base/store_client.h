@@ -77,6 +77,7 @@ class StoreClient {
  private:
   store::Message request(store::Kind kind, std::string body, Deadline deadline);
   void send(const store::Message& message, Deadline deadline);
+  void cancel(uint64_t id, std::chrono::nanoseconds time) noexcept;
   void read_loop();
   void dispatch(const store::Message& message);
   void fail(const std::string& why);
@@ -85,8 +86,9 @@ class StoreClient {
   Socket socket_;
   std::string unread_;  // of the reader thread, and of the greeting before it runs
 
-  std::mutex send_mutex_;
-  std::mutex mutex_;  // guards what follows
+  std::timed_mutex send_mutex_;  // guards what goes out, and unsent_
+  std::string unsent_;           // of a frame whose sender gave up in the middle; goes first
+  std::mutex mutex_;             // guards what follows
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::promise<store::Message>> pending_;
   std::string failure_;  // not empty: the connection is over

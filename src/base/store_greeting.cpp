@@ -29,7 +29,8 @@ Message receive_message(Socket& socket, std::string& unread, size_t max_bytes, D
   return message;
 }
 
-void greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadline deadline) {
+Welcome greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadline deadline) {
+  socket.watch_liveness(kDefaultLostAfter);
   const Nonce client_nonce = random_nonce();
   Writer hello;
   hello.u32(kMagic).u16(kVersion).bytes(client_nonce.data(), client_nonce.size());
@@ -68,6 +69,14 @@ void greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadli
     throw FormatError("store: {} answered the greeting with kind {}", greeting.server.text(),
                       static_cast<int>(message.kind));
   }
+  Welcome welcome;
+  if (!message.body.empty()) {  // else the server is of before it said so
+    Reader said(message.body);
+    welcome.number = said.i64();
+    welcome.lost_after = std::chrono::milliseconds(said.i64());
+    socket.watch_liveness(welcome.lost_after);
+  }
+  return welcome;
 }
 
 }  // namespace lockstep::store

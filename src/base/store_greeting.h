@@ -2,6 +2,7 @@
 
 // The client's half of the store's greeting (docs/formats/store.md), for ranks and agents alike.
 
+#include <chrono>
 #include <string>
 
 #include "base/deadline.h"
@@ -19,8 +20,15 @@ struct Greeting {
 // Receives until a whole message is there. What came behind it stays in `unread`.
 Message receive_message(Socket& socket, std::string& unread, size_t max_bytes, Deadline deadline);
 
-// Proves both sides to each other. Throws UsageError if the server refuses, or if it is not this
+// What the server says to whom it lets in.
+struct Welcome {
+  int64_t number = 0;                                       // of this connection
+  std::chrono::nanoseconds lost_after = kDefaultLostAfter;  // of silence
+};
+
+// Proves both sides to each other, and lets the kernel watch the connection as long as the server
+// says. Throws UsageError if the server refuses, or if it is not this
 // job's; IoError and TimeoutError as Socket does.
-void greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadline deadline);
+Welcome greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadline deadline);
 
 }  // namespace lockstep::store

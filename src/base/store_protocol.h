@@ -26,14 +26,20 @@ std::string agent_scope(const std::string& job_id);
 // The group that ranks join to hear what the launcher asks of them: a note "checkpoint" or "stop".
 inline constexpr const char* kRequestGroup = "lockstep/requests";
 
+// The key under which ranks name the first of them that gave up: its number. The launcher reads it
+// when a rank ends with an error.
+inline constexpr const char* kFirstToFailKey = "lockstep/first_to_fail";
+
 // What a frame says. Requests carry an id that the reply repeats; events carry 0.
 enum class Kind : uint8_t {
   // greeting
   Hello = 1,      // magic, version, client nonce, scope
   Challenge = 2,  // server nonce, server proof
   Answer = 3,     // client proof
-  Welcome = 4,
-  Refused = 5,  // reason
+  Welcome = 4,    // i64 the connection's number, i64 milliseconds of silence that make a peer lost
+  Refused = 5,    // reason
+  Resume = 6,     // i64 number, i64 frames received: this connection goes on where that one broke
+  Resumed = 7,    // i64 frames received
   // requests
   Set = 16,          // key, value
   Get = 17,          // key: answered once the key exists
@@ -49,6 +55,7 @@ enum class Kind : uint8_t {
   Leave = 27,        // group, rank: a goodbye
   Note = 28,         // group, from, to, text: no reply
   Agent = 32,        // text: between the head of a job and its agents, in both directions; no reply
+  Received = 33,     // i64: so many Agent frames have come; no reply
   // replies
   Done = 64,
   Value = 65,  // text

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
@@ -22,6 +23,8 @@ struct StoreServerOptions {
   Endpoint listen{"127.0.0.1", 0};  // the one interface that is needed; port 0: the kernel chooses
   std::string job_id;               // another job's ranks are refused
   std::string secret;               // empty: no authentication (said in the log by who decides it)
+  // A client is lost after this much silence; an agent whose connection broke may come back within.
+  std::chrono::nanoseconds lost_after = kDefaultLostAfter;
   size_t max_value_bytes = 16u << 20;
   size_t max_total_bytes = 256u << 20;
   size_t max_connections = 65536;
@@ -33,7 +36,7 @@ class AgentListener {
   virtual ~AgentListener() = default;
   virtual void agent_came(uint64_t agent, const std::string& address) = 0;  // it has proved itself
   virtual void agent_said(uint64_t agent, const std::string& text) = 0;
-  virtual void agent_went(uint64_t agent) = 0;  // its connection is over
+  virtual void agent_went(uint64_t agent) = 0;  // it hung up, or its connection broke for too long
 };
 
 // Serves from a thread of its own (start()), or from the caller's poll loop (fd(), serve()).
@@ -66,6 +69,8 @@ class StoreServer {
   // A note to the ranks that have joined `group`, and how many there are.
   void announce(const std::string& group, const std::string& text);
   size_t num_members(const std::string& group) const;
+  // The value of a key, if it is set.
+  std::optional<std::string> find(const std::string& key) const;
 
   // Where it listens, with the port that was chosen.
   const Endpoint& endpoint() const;

@@ -226,6 +226,11 @@ std::vector<Outgoing> Table::announce(const std::string& group, const std::strin
   return out;
 }
 
+std::optional<std::string> Table::find(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found != values_.end() ? std::optional(found->second) : std::nullopt;
+}
+
 size_t Table::num_members(const std::string& group) const {
   const auto found = groups_.find(group);
   return found == groups_.end() ? 0 : found->second.present.size();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ class Table {
   std::vector<Outgoing> announce(const std::string& group, const std::string& text) const;
   size_t num_members(const std::string& group) const;
 
+  std::optional<std::string> find(const std::string& key) const;
   size_t num_keys() const { return values_.size(); }
 
  private:

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -10,10 +11,20 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/atomic_file.h"
+
 namespace lockstep {
 
 std::string errno_text(int error) {
-  return std::generic_category().message(error);
+  std::string text = std::generic_category().message(error);
+  rlimit limit{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    text += fmt::format(" (this process may have {}: `ulimit -n`; its hard limit is {})",
+                        limit.rlim_cur, limit.rlim_max);
+  } else if (error == ENFILE) {
+    text += " (on this host: the sysctl fs.file-max)";
+  }
+  return text;
 }
 
 void UniqueFd::reset(int fd) {
@@ -85,7 +96,7 @@ void write_all(int fd, const void* bytes, size_t size) {
 }
 
 void write_file_atomically(const std::string& path, const std::string& text) {
-  const std::string beside = fmt::format("{}.{}.part", path, ::getpid());
+  const std::string beside = unfinished_path(path);
   try {
     const UniqueFd fd = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
     write_all(fd.get(), text.data(), text.size());

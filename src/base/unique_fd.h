@@ -73,7 +73,7 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// "open /x: No such file or directory": strerror(error) in words, for messages.
+// strerror(error) in words, for messages; with the limit to raise where there is one (EMFILE).
 std::string errno_text(int error);
 
 }  // namespace lockstep

@@ -64,8 +64,10 @@ Checkpoint open(const std::string& path, const std::string& manifest) {
   auto open = std::make_shared<OpenCheckpoint>();
   open->path = path;
   open->manifest = parse_manifest(path, manifest);
-  open->info = {
-      .step = open->manifest.step, .values = open->manifest.values, .score = open->manifest.score};
+  open->info = {.step = open->manifest.step,
+                .values = open->manifest.values,
+                .score = open->manifest.score,
+                .attachments = nullptr};
   for (const ManifestTensor& tensor : open->manifest.tensors) {
     open->index[tensor.name] = open->tensors.size();
     open->tensors.push_back(
@@ -82,9 +84,9 @@ Checkpoint open(const std::string& path, const std::string& manifest) {
 std::string verify_together(const std::string& path, const std::string& text, Group& group) {
   const std::string failure = failure_of([&] {
     const Manifest manifest = parse_manifest(path, text);
-    for (auto i = static_cast<size_t>(group.rank()); i < manifest.shards.size();
+    for (auto i = static_cast<size_t>(group.rank()); i < manifest.num_files();
          i += static_cast<size_t>(group.size())) {
-      verify_shard(path, manifest, i);
+      verify_file(path, manifest, i);
     }
   });
   return first_text(gather_texts(group, failure));
@@ -94,6 +96,22 @@ Json from_rank0(Group& group, const Json& json) {
   const std::string text = group.rank() == 0 ? json.dump() : "";
   const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
   return Json::parse(bytes.begin(), bytes.end());
+}
+
+// It was verified when the checkpoint was found, and is small: what is used is compared once more.
+std::string read_verified(const std::string& path, const ManifestShard& stored) {
+  const std::string file = joined_location(path, stored.file);
+  const auto source = open_source(file);
+  if (source->size() != stored.size_bytes) {
+    throw FormatError("{}: {} bytes, and {} were written", file, source->size(), stored.size_bytes);
+  }
+  std::string text = source->read_text(0, source->size());
+  ShardHash hash;
+  hash.add(text.data(), text.size());
+  if (const std::string found = hash.hex(); found != stored.xxh3) {
+    throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, stored.xxh3);
+  }
+  return text;
 }
 
 void check_target(const OpenCheckpoint& open, const WeightTarget& target) {
@@ -133,6 +151,33 @@ const std::vector<WeightInfo>& Checkpoint::tensors() const {
 const WeightInfo* Checkpoint::find(std::string_view name) const {
   const auto found = open_->index.find(name);
   return found == open_->index.end() ? nullptr : &open_->tensors[found->second];
+}
+
+std::vector<std::string> Checkpoint::attachments() const {
+  std::vector<std::string> names;
+  for (const ManifestAttachment& attachment : open_->manifest.attachments) {
+    names.push_back(attachment.name);
+  }
+  return names;
+}
+
+std::string Checkpoint::read_attachment(const std::string& name, Group& group) const {
+  std::string text;
+  throw_together(group, caught([&] {
+                   const auto& all = open_->manifest.attachments;
+                   const auto found = std::find_if(
+                       all.begin(), all.end(),
+                       [&](const ManifestAttachment& one) { return one.name == name; });
+                   if (found == all.end()) {
+                     throw UsageError("{}: no attachment {} among its {}", open_->path, shown(name),
+                                      all.size());
+                   }
+                   if (group.rank() == 0) {
+                     text = read_verified(open_->path, found->stored);
+                   }
+                 }));
+  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  return {bytes.begin(), bytes.end()};
 }
 
 void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {

@@ -1,7 +1,8 @@
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
-#include <linux/fs.h>
+#include <set>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -9,7 +10,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/secret.h"
 #include "base/unique_fd.h"
+#include "checkpoint/own_files.h"
 #include "checkpoint/place.h"
 #include "checkpoint/points.h"
 #include "checkpoint/shelf.h"
@@ -29,11 +32,51 @@ void sync_folder(const std::string& path) {
   }
 }
 
-void remove_tree(const std::string& path) {
+void rename_file(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    throw IoError("cannot rename {} to {}: {}", from, to, errno_text(errno));
+  }
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    throw IoError("cannot remove {}: {}", path, errno_text(errno));
+  }
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
   std::error_code error;
-  fs::remove_all(path, error);
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
   if (error) {
-    throw IoError("cannot remove {}: {}", path, error.message());
+    throw IoError("cannot list {}: {}", folder, error.message());
+  }
+  return names;
+}
+
+// The manifest first: without it the rest is no checkpoint.
+void remove_own_files(const std::string& folder) {
+  remove_file(joined_location(folder, std::string(kManifestFile)));
+  for (const std::string& name : names_in(folder)) {
+    if (is_own_file(name)) {
+      remove_file(joined_location(folder, name));
+    }
+  }
+}
+
+// A hidden folder of a save. What others put there stays, and so does the folder then.
+void remove_hidden(const std::string& folder) {
+  if (!fs::exists(folder)) {
+    return;
+  }
+  remove_own_files(folder);
+  if (::rmdir(folder.c_str()) != 0 && errno != ENOENT) {
+    throw IoError("cannot remove {}: {}", folder,
+                  errno == ENOTEMPTY || errno == EEXIST ? "there are files of others in it"
+                                                        : errno_text(errno));
   }
 }
 
@@ -63,13 +106,30 @@ class FolderPlace : public CheckpointPlace {
  public:
   explicit FolderPlace(std::string folder) : folder_(std::move(folder)) {}
 
+  void probe() override {
+    if (!fs::is_directory(folder_)) {
+      throw IoError(
+          "checkpoint: there is no {} here, which rank 0 has; all nodes must share this file "
+          "system",
+          folder_);
+    }
+    const std::string path = joined_location(folder_, ".lockstep-probe-" + make_secret());
+    try {
+      const UniqueFd fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+      write_all(fd.get(), path.data(), path.size());
+      remove_file(path);
+    } catch (const IoError& error) {
+      ::unlink(path.c_str());
+      throw IoError("checkpoint: nothing can be written to {}: {}; choose another checkpoint.dir",
+                    folder_, error.what());
+    }
+  }
+
   void prepare(const SavePlan& save) override {
     make_folder(folder_);
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      if (is_left_over(entry.path().filename().string())) {
-        log::info("checkpoint", "removing {}, which a save that was killed left behind",
-                  entry.path().string());
-        remove_tree(entry.path().string());
+    for (const std::string& name : names_in(folder_)) {
+      if (is_left_over(name)) {
+        clear_left_over(joined_location(folder_, name));
       }
     }
     if (free_bytes(folder_) < save.bytes) {
@@ -78,8 +138,13 @@ class FolderPlace : public CheckpointPlace {
     make_folder(part_of(save.step));
   }
 
-  std::string shard_file(const SavePlan&, int rank, int size) const override {
-    return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, size);
+  std::string shard_file(const SavePlan& save, int rank, int size) const override {
+    return is_there(save.step) ? shard_name(rank, size, save.sequence) : shard_name(rank, size);
+  }
+
+  std::string attachment_file(const SavePlan& save, const std::string& name) const override {
+    return is_there(save.step) ? attachment_file_name(name, save.sequence)
+                               : attachment_file_name(name);
   }
 
   std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
@@ -112,22 +177,32 @@ class FolderPlace : public CheckpointPlace {
     }
     sync_folder(part);
     pass(SavePoint::ManifestWritten);
-    exchange(part, target);
+    if (is_there(save.step)) {
+      replace(part, target);
+    } else {
+      rename_file(part, target);
+    }
     sync_folder(folder_);
     pass(SavePoint::Renamed);
   }
 
-  void abort(const SavePlan& save) override { remove_tree(part_of(save.step)); }
+  void abort(const SavePlan& save) override { remove_hidden(part_of(save.step)); }
 
   void remove(const std::string& name) override {
+    const std::string path = joined_location(folder_, name);
+    if (!fs::exists(path)) {
+      return;
+    }
+    const auto names = names_in(path);
+    if (!std::all_of(names.begin(), names.end(), is_own_file)) {
+      remove_own_files(path);  // the folder stays, with what others put there
+      return;
+    }
     // Under its hidden name it is no checkpoint any more, however far the removal comes.
     const std::string hidden = joined_location(folder_, fmt::format(".{}{}", name, kPart));
-    const std::string path = joined_location(folder_, name);
-    remove_tree(hidden);
-    if (::rename(path.c_str(), hidden.c_str()) != 0 && errno != ENOENT) {
-      throw IoError("cannot remove {}: {}", path, errno_text(errno));
-    }
-    remove_tree(hidden);
+    remove_hidden(hidden);
+    rename_file(path, hidden);
+    remove_hidden(hidden);
   }
 
   void point(const std::string& pointer, const std::string& name) override {
@@ -148,18 +223,40 @@ class FolderPlace : public CheckpointPlace {
                   size_text(save.bytes), size_text(free_bytes(folder_)), folder_);
   }
 
-  // A folder that is there changes places with the new one in one step, and then goes.
-  static void exchange(const std::string& part, const std::string& target) {
-    if (!fs::exists(target)) {
-      if (::rename(part.c_str(), target.c_str()) != 0) {
-        throw IoError("cannot rename {} to {}: {}", part, target, errno_text(errno));
+  static void clear_left_over(const std::string& folder) {
+    log::info("checkpoint", "removing {}, which a save that was killed left behind", folder);
+    try {
+      remove_hidden(folder);
+    } catch (const IoError& error) {
+      log::warn("checkpoint", "{}", error.what());  // no reason not to save
+    }
+  }
+
+  // An older checkpoint of the step stays whole until the manifest is replaced: the new shards have
+  // other names. Exchanging the folders would do it in one step, but not on NFS or Lustre.
+  static void replace(const std::string& part, const std::string& target) {
+    std::set<std::string> moved;
+    for (const std::string& name : names_in(part)) {
+      if (is_own_file(name) && name != kManifestFile) {
+        rename_file(joined_location(part, name), joined_location(target, name));
+        moved.insert(name);
       }
-      return;
     }
-    if (::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
-      throw IoError("cannot put {} in the place of {}: {}", part, target, errno_text(errno));
+    sync_folder(target);
+    pass(SavePoint::ShardsMoved);
+    rename_file(joined_location(part, std::string(kManifestFile)),
+                joined_location(target, std::string(kManifestFile)));
+    sync_folder(target);
+    for (const std::string& name : names_in(target)) {
+      if (is_own_file(name) && name != kManifestFile && !moved.contains(name)) {
+        remove_file(joined_location(target, name));
+      }
     }
-    remove_tree(part);
+    remove_hidden(part);
+  }
+
+  bool is_there(int64_t step) const {
+    return fs::exists(joined_location(folder_, checkpoint_name(step)));
   }
 
   std::string part_of(int64_t step) const {

@@ -22,7 +22,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "lockstep-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int kFirstVersion = 1;  // the same without attachments
 
 // Around the body, byte by byte, so that no bit of the file is outside of what is compared.
 constexpr std::string_view kBeforeSum = "{\"xxh3\": \"";
@@ -32,6 +33,16 @@ constexpr size_t kSumDigits = 32;
 
 std::string hex_of(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+Json to_json(const ManifestShard& shard) {
+  return {{"file", shard.file}, {"bytes", shard.size_bytes}, {"xxh3", shard.xxh3}};
+}
+
+ManifestShard shard_of(const Json& json) {
+  return {.file = json.at("file").get<std::string>(),
+          .size_bytes = json.at("bytes").get<uint64_t>(),
+          .xxh3 = json.at("xxh3").get<std::string>()};
 }
 
 Json to_json(const ManifestTensor& tensor) {
@@ -74,9 +85,11 @@ ManifestTensor tensor_of(const Json& json) {
 }
 
 Manifest manifest_of(const Json& json) {
-  if (json.at("format").get<std::string>() != kFormat ||
-      json.at("version").get<int>() != kVersion) {
-    throw FormatError("it is of another format or version than {} {}", kFormat, kVersion);
+  const int version = json.at("version").get<int>();
+  if (json.at("format").get<std::string>() != kFormat || version < kFirstVersion ||
+      version > kVersion) {
+    throw FormatError("it is of another format or version than {} {} to {}", kFormat, kFirstVersion,
+                      kVersion);
   }
   Manifest manifest{.step = json.at("step").get<int64_t>(),
                     .sequence = json.at("sequence").get<uint64_t>(),
@@ -89,20 +102,48 @@ Manifest manifest_of(const Json& json) {
     manifest.score = json.at("score").get<double>();
   }
   for (const Json& shard : json.at("shards")) {
-    manifest.shards.push_back({.file = shard.at("file").get<std::string>(),
-                               .size_bytes = shard.at("bytes").get<uint64_t>(),
-                               .xxh3 = shard.at("xxh3").get<std::string>()});
+    manifest.shards.push_back(shard_of(shard));
   }
   for (const Json& tensor : json.at("tensors")) {
     manifest.tensors.push_back(tensor_of(tensor));
   }
+  if (version > kFirstVersion) {
+    for (const Json& attachment : json.at("attachments")) {
+      manifest.attachments.push_back(
+          {.name = attachment.at("name").get<std::string>(), .stored = shard_of(attachment)});
+    }
+  }
   return manifest;
 }
 
-void check_shard(const ManifestShard& shard) {
-  if (shard.file.empty() || shard.file.front() == '.' ||
-      shard.file.find('/') != std::string::npos) {
-    throw FormatError("{} is no name of a shard", shown(shard.file));
+void check_files(const Manifest& manifest) {
+  std::unordered_set<std::string_view> seen = {kManifestFile};
+  for (size_t i = 0; i < manifest.num_files(); ++i) {
+    const std::string& file = manifest.file(i).file;
+    if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos) {
+      throw FormatError("{} is no name of a shard", shown(file));
+    }
+    if (!seen.insert(file).second) {
+      throw FormatError("the file {} stands there twice", shown(file));
+    }
+  }
+}
+
+void check_attachments(const Manifest& manifest) {
+  if (manifest.attachments.size() > kMaxAttachments) {
+    throw FormatError("it has {} attachments, the limit is {}", manifest.attachments.size(),
+                      kMaxAttachments);
+  }
+  std::unordered_set<std::string_view> names;
+  for (const ManifestAttachment& attachment : manifest.attachments) {
+    if (!is_attachment_name(attachment.name) || !names.insert(attachment.name).second) {
+      throw FormatError("{} is no name of an attachment, or stands there twice",
+                        shown(attachment.name));
+    }
+    if (attachment.stored.size_bytes > kMaxAttachmentBytes) {
+      throw FormatError("attachment {} has {} bytes, the limit is {}", shown(attachment.name),
+                        attachment.stored.size_bytes, kMaxAttachmentBytes);
+    }
   }
 }
 
@@ -136,9 +177,8 @@ void check(const Manifest& manifest) {
   if (manifest.step < 0) {
     throw FormatError("its step is {}", manifest.step);
   }
-  for (const ManifestShard& shard : manifest.shards) {
-    check_shard(shard);
-  }
+  check_files(manifest);
+  check_attachments(manifest);
   std::unordered_set<std::string_view> names;
   for (const ManifestTensor& tensor : manifest.tensors) {
     check_tensor(manifest, tensor);
@@ -170,16 +210,35 @@ std::string_view checked_body(const std::string& name, std::string_view text) {
 
 uint64_t Manifest::shard_bytes() const {
   uint64_t sum = 0;
-  for (const ManifestShard& shard : shards) {
-    sum += shard.size_bytes;
+  for (size_t i = 0; i < num_files(); ++i) {
+    sum += file(i).size_bytes;
   }
   return sum;
+}
+
+const ManifestShard& Manifest::file(size_t which) const {
+  return which < shards.size() ? shards[which] : attachments.at(which - shards.size()).stored;
+}
+
+bool is_attachment_name(std::string_view name) {
+  constexpr size_t kMaxLength = 100;
+  return !name.empty() && name.size() <= kMaxLength && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.';
+         });
 }
 
 std::string manifest_text(const Manifest& manifest) {
   Json shards = Json::array();
   for (const ManifestShard& shard : manifest.shards) {
-    shards.push_back({{"file", shard.file}, {"bytes", shard.size_bytes}, {"xxh3", shard.xxh3}});
+    shards.push_back(to_json(shard));
+  }
+  Json attachments = Json::array();
+  for (const ManifestAttachment& attachment : manifest.attachments) {
+    Json json{{"name", attachment.name}};
+    json.update(to_json(attachment.stored));
+    attachments.push_back(std::move(json));
   }
   Json tensors = Json::array();
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -193,6 +252,7 @@ std::string manifest_text(const Manifest& manifest) {
                   {"score", manifest.score ? Json(*manifest.score) : Json(nullptr)},
                   {"values", manifest.values},
                   {"shards", std::move(shards)},
+                  {"attachments", std::move(attachments)},
                   {"tensors", std::move(tensors)}};
   std::string body;
   try {

@@ -34,6 +34,12 @@ struct ManifestShard {
   std::string xxh3;  // XXH3-128 of the whole file, 32 hexadecimal digits
 };
 
+// A file of the program's that is kept with the tensors: a tokenizer, a configuration.
+struct ManifestAttachment {
+  std::string name;      // what the program calls it
+  ManifestShard stored;  // where it lies: not a shard, but the same is known of it
+};
+
 struct Manifest {
   int64_t step = 0;
   uint64_t sequence = 0;  // rises with every commit to the folder: what is newest
@@ -42,9 +48,21 @@ struct Manifest {
   std::map<std::string, std::string> values;
   std::vector<ManifestShard> shards;
   std::vector<ManifestTensor> tensors;
+  std::vector<ManifestAttachment> attachments = {};  // none in version 1
 
-  uint64_t shard_bytes() const;
+  uint64_t shard_bytes() const;  // attachments counted too
+
+  // All files beside the manifest: the shards, then the attachments.
+  size_t num_files() const { return shards.size() + attachments.size(); }
+  const ManifestShard& file(size_t which) const;
 };
+
+// What a program may attach: no more, lest a manifest make a reader fill its memory.
+inline constexpr uint64_t kMaxAttachmentBytes = 256u << 20;
+inline constexpr size_t kMaxAttachments = 100;
+
+// Letters, digits, "-", "_" and ".", with no dot in front; at most 100 of them.
+bool is_attachment_name(std::string_view name);
 
 inline constexpr std::string_view kManifestFile = "manifest.json";
 

@@ -25,22 +25,26 @@ class ShardSink {
 struct SavePlan {
   int64_t step = 0;
   uint64_t sequence = 0;
-  uint64_t bytes = 0;  // of all tensors
+  uint64_t bytes = 0;  // of all tensors and attachments
 };
 
 // One save at a time. prepare(), commit(), abort() and remove() are rank 0's; in this order the
-// ranks agree between each of them.
+// ranks agree between each of them. Nothing is deleted but what is_own_file().
 class CheckpointPlace {
  public:
   virtual ~CheckpointPlace() = default;
+
+  // Every rank's, when rank 0 has claimed the place: writes a file and removes it. Throws IoError.
+  virtual void probe() = 0;
 
   // Removes what killed saves left and makes room for this one. Throws IoError, "no space for
   // checkpoint step 100, 3.1 GB needed, 1.2 GB free in PATH".
   virtual void prepare(const SavePlan& save) = 0;
 
   virtual std::string shard_file(const SavePlan& save, int rank, int size) const = 0;
+  virtual std::string attachment_file(const SavePlan& save, const std::string& name) const = 0;
 
-  // Takes the room for `bytes` first.
+  // Of an attachment too. Takes the room for `bytes` first.
   virtual std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
                                                 uint64_t bytes) = 0;
 

@@ -11,6 +11,7 @@ enum class SavePoint {
   HalfWritten,      // a part of the shard
   ShardsWritten,    // this rank's shard is on the disk
   ManifestWritten,  // all is in the hidden folder
+  ShardsMoved,      // of a step that was there: beside those of the old checkpoint, which holds
   Renamed,          // committed; `latest` is the old one
   Committed         // `latest` is the new one; older checkpoints are still there
 };

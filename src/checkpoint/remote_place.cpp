@@ -1,7 +1,10 @@
 #include <set>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/secret.h"
+#include "checkpoint/own_files.h"
 #include "checkpoint/place.h"
 #include "checkpoint/points.h"
 #include "checkpoint/shelf.h"
@@ -22,22 +25,47 @@ class ObjectSink : public ShardSink {
   std::unique_ptr<ObjectWriter> writer_;
 };
 
+// "step-00000100" of "step-00000100/shard-...", if it is a file of a checkpoint; nothing for
+// objects of others, whose keys may begin with "step-" too.
+std::optional<std::string> checkpoint_of(const std::string& path) {
+  const size_t slash = path.find('/');
+  if (slash == std::string::npos || !is_own_file(path.substr(slash + 1))) {
+    return std::nullopt;
+  }
+  const std::string name = path.substr(0, slash);
+  return step_of(name) ? std::optional(name) : std::nullopt;
+}
+
 // A bucket has no folders to rename: the manifest is what commits, and a save of the same step as
 // an older one writes shards of other names.
 class RemotePlace : public CheckpointPlace {
  public:
   explicit RemotePlace(const std::string& location) : storage_(open_storage(location)) {}
 
+  void probe() override {
+    const std::string path = ".lockstep-probe-" + make_secret();
+    try {
+      const auto writer = storage_->create(path);
+      writer->append(path);
+      writer->commit();
+      storage_->remove(path);
+    } catch (const IoError& error) {
+      throw IoError("checkpoint: nothing can be written to {}, or not removed again: {}",
+                    storage_->location(), error.what());
+    }
+  }
+
   void prepare(const SavePlan&) override {
     std::set<std::string> committed;
     const auto objects = storage_->list("step-");
     for (const ObjectInfo& object : objects) {
-      if (object.path.ends_with(fmt::format("/{}", kManifestFile))) {
-        committed.insert(object.path.substr(0, object.path.find('/')));
+      if (const auto name = checkpoint_of(object.path);
+          name && object.path.ends_with(kManifestFile)) {
+        committed.insert(*name);
       }
     }
     for (const ObjectInfo& object : objects) {
-      if (!committed.contains(object.path.substr(0, object.path.find('/')))) {
+      if (const auto name = checkpoint_of(object.path); name && !committed.contains(*name)) {
         log::info("checkpoint", "removing {}/{}, which a save that was killed left behind",
                   storage_->location(), object.path);
         storage_->remove(object.path);
@@ -46,7 +74,11 @@ class RemotePlace : public CheckpointPlace {
   }
 
   std::string shard_file(const SavePlan& save, int rank, int size) const override {
-    return fmt::format("shard-{:05}-of-{:05}-save-{}.safetensors", rank, size, save.sequence);
+    return shard_name(rank, size, save.sequence);
+  }
+
+  std::string attachment_file(const SavePlan& save, const std::string& name) const override {
+    return attachment_file_name(name, save.sequence);
   }
 
   std::unique_ptr<ShardSink> open_shard(const SavePlan& save, const std::string& file,
@@ -77,7 +109,9 @@ class RemotePlace : public CheckpointPlace {
   void remove(const std::string& name) override {
     storage_->remove(fmt::format("{}/{}", name, kManifestFile));
     for (const ObjectInfo& object : storage_->list(name + "/")) {
-      storage_->remove(object.path);
+      if (checkpoint_of(object.path)) {
+        storage_->remove(object.path);
+      }
     }
   }
 
@@ -88,16 +122,18 @@ class RemotePlace : public CheckpointPlace {
   }
 
  private:
-  // Shards of the step that its manifest does not name.
+  // Files of the step that its manifest does not name.
   void remove_others(int64_t step, const std::string& text) {
     std::set<std::string> named = {std::string(kManifestFile)};
     if (!text.empty()) {
-      for (const ManifestShard& shard : parse_manifest(storage_->location(), text).shards) {
-        named.insert(shard.file);
+      const Manifest manifest = parse_manifest(storage_->location(), text);
+      for (size_t i = 0; i < manifest.num_files(); ++i) {
+        named.insert(manifest.file(i).file);
       }
     }
     for (const ObjectInfo& object : storage_->list(checkpoint_name(step) + "/")) {
-      if (!named.contains(object.path.substr(object.path.rfind('/') + 1))) {
+      if (checkpoint_of(object.path) &&
+          !named.contains(object.path.substr(object.path.find('/') + 1))) {
         storage_->remove(object.path);
       }
     }

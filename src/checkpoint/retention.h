@@ -14,6 +14,7 @@ struct KeptCheckpoint {
   uint64_t sequence = 0;
   int64_t created_s = 0;
   std::optional<double> score;
+  bool is_sound = true;  // false: nobody has looked at its bytes yet
 };
 
 struct RetentionRules {
@@ -24,6 +25,10 @@ struct RetentionRules {
 
 // The one with the highest score, of equal ones the newest; null if none has any.
 const KeptCheckpoint* best_of(const std::vector<KeptCheckpoint>& checkpoints);
+
+// Names of those for whose sake others may go: the last ones and the best.
+std::vector<std::string> relied_on(std::vector<KeptCheckpoint> checkpoints,
+                                   const RetentionRules& rules);
 
 // Names of those that no rule keeps. keep_every keeps the first one, then each that is so much
 // younger than the last that it kept.

@@ -71,12 +71,18 @@ void Save::run_steps(SaveResult& result) {
   const bool leads = group.rank() == 0;
   throw_first(group, failure_of([&] {
                 if (leads) {
+                  parts_.owner->check();
                   parts_.place.prepare(plan_);
                 }
               }));
   pass(SavePoint::Prepared);
   std::string report;
-  const std::string error = failure_of([&] { report = write_shard(); });
+  const std::string error = failure_of([&] {
+    if (leads) {
+      write_attachments();
+    }
+    report = write_shard();
+  });
   // An error has no braces around it.
   const auto reports = gather_texts(group, error.empty() ? report : "!" + error);
   for (const std::string& other : reports) {
@@ -86,7 +92,9 @@ void Save::run_steps(SaveResult& result) {
   }
   result.bytes = 0;
   for (const std::string& other : reports) {
-    result.bytes += Json::parse(other).at("bytes").get<uint64_t>();
+    const Json report_of_rank = Json::parse(other);
+    result.bytes += report_of_rank.at("bytes").get<uint64_t>() +
+                    report_of_rank.at("attached_bytes").get<uint64_t>();
   }
   throw_first(group, failure_of([&] {
                 if (leads) {
@@ -120,9 +128,32 @@ std::string Save::write_shard() {
     pieces.push_back(
         {piece.tensor, piece.place.offset_bytes, piece.place.begin, piece.place.count});
   }
-  return Json{
-      {"file", file}, {"bytes", share_.file_bytes}, {"xxh3", hash.hex()}, {"pieces", pieces}}
+  uint64_t attached_bytes = 0;
+  for (const ManifestAttachment& attachment : attachments_) {
+    attached_bytes += attachment.stored.size_bytes;
+  }
+  return Json{{"file", file},
+              {"bytes", share_.file_bytes},
+              {"attached_bytes", attached_bytes},
+              {"xxh3", hash.hex()},
+              {"pieces", pieces}}
       .dump();
+}
+
+void Save::write_attachments() {
+  if (!info_.attachments) {
+    return;
+  }
+  for (const auto& [name, text] : *info_.attachments) {
+    const std::string file = parts_.place.attachment_file(plan_, name);
+    ShardHash hash;
+    hash.add(text.data(), text.size());
+    const auto sink = parts_.place.open_shard(plan_, file, text.size());
+    sink->append(std::as_bytes(std::span(text)));
+    sink->finish();
+    attachments_.push_back(
+        {.name = name, .stored = {.file = file, .size_bytes = text.size(), .xxh3 = hash.hex()}});
+  }
 }
 
 Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
@@ -132,7 +163,8 @@ Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
                     .score = info_.score,
                     .values = info_.values,
                     .shards = {},
-                    .tensors = {}};
+                    .tensors = {},
+                    .attachments = attachments_};
   for (const SavedTensor& tensor : tensors_) {
     manifest.tensors.push_back(
         {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}});

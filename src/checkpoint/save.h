@@ -5,6 +5,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "checkpoint/layout.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/place.h"
 #include "checkpoint/snapshot.h"
 
@@ -16,6 +17,7 @@ class Save {
     Group& group;  // of the saving threads alone
     CheckpointPlace& place;
     CopyPool& pool;
+    PlaceOwner* owner;  // rank 0's; null on others
   };
   // Everything in the parts must outlive it.
   Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,
@@ -35,6 +37,7 @@ class Save {
  private:
   void run_steps(SaveResult& result);
   std::string write_shard();  // what rank 0 must know of it
+  void write_attachments();   // of rank 0
   Manifest make_manifest(const std::vector<std::string>& reports) const;
 
   Parts parts_;
@@ -43,6 +46,7 @@ class Save {
   std::vector<SavedTensor> tensors_;
   Share share_;
   Snapshot snapshot_;
+  std::vector<ManifestAttachment> attachments_;  // those that are written
   const int64_t created_s_;
   const Stopwatch watch_;
 };

@@ -10,6 +10,7 @@
 #include <lockstep/checkpoint/verify.h>
 
 #include "base/unique_fd.h"
+#include "checkpoint/own_files.h"
 #include "formats/tensor_info.h"
 #include "storage/location.h"
 #include "storage/parallel_read.h"
@@ -84,12 +85,13 @@ std::string manifest_path(const std::string& name) {
   return fmt::format("{}/{}", name, kManifestFile);
 }
 
-// Names of the folders that are committed checkpoints, or look like some that lost their manifest.
+// Names of the folders that are committed checkpoints, or have shards and lost their manifest.
 std::vector<std::string> checkpoint_names(const Storage& storage) {
   std::vector<std::string> names;
   for (const ObjectInfo& object : storage.list(std::string(kStepPrefix))) {
     const std::string name = object.path.substr(0, object.path.find('/'));
     if (step_of(name) && name.size() < object.path.size() &&
+        is_own_file(object.path.substr(name.size() + 1)) &&
         (names.empty() || names.back() != name)) {
       names.push_back(name);
     }
@@ -144,8 +146,8 @@ Shelf read_shelf(const std::string& given) {
   return shelf;
 }
 
-void verify_shard(const std::string& path, const Manifest& manifest, size_t which) {
-  const ManifestShard& shard = manifest.shards.at(which);
+void verify_file(const std::string& path, const Manifest& manifest, size_t which) {
+  const ManifestShard& shard = manifest.file(which);
   const std::string file = joined_location(path, shard.file);
   const auto source = open_direct_source(file);
   if (source->size() != shard.size_bytes) {
@@ -167,6 +169,29 @@ void verify_shard(const std::string& path, const Manifest& manifest, size_t whic
   }
 }
 
+std::string damage_of(const std::string& path) {
+  try {
+    const Shelf shelf = read_shelf(path);
+    if (!shelf.is_single || !shelf.entries[0].problem.empty()) {
+      return shelf.is_single ? shelf.entries[0].problem : path + ": there is no manifest";
+    }
+    const Manifest& manifest = shelf.entries[0].manifest;
+    for (size_t i = 0; i < manifest.num_files(); ++i) {
+      const ManifestShard& file = manifest.file(i);
+      if (!is_remote(path)) {
+        verify_file(path, manifest, i);
+      } else if (const auto found = find_file(joined_location(path, file.file));
+                 !found || found->size_bytes != file.size_bytes) {
+        return fmt::format("{}: {} bytes, and {} were written", joined_location(path, file.file),
+                           found ? found->size_bytes : 0, file.size_bytes);
+      }
+    }
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 std::vector<CheckpointCheck> verify_checkpoints(const std::string& location) {
   std::vector<CheckpointCheck> checks;
   for (const ShelfEntry& entry : read_shelf(location).entries) {
@@ -174,9 +199,9 @@ std::vector<CheckpointCheck> verify_checkpoints(const std::string& location) {
                           .step = entry.step,
                           .bytes = entry.manifest.shard_bytes(),
                           .problem = entry.problem};
-    for (size_t i = 0; i < entry.manifest.shards.size() && check.problem.empty(); ++i) {
+    for (size_t i = 0; i < entry.manifest.num_files() && check.problem.empty(); ++i) {
       try {
-        verify_shard(entry.path, entry.manifest, i);
+        verify_file(entry.path, entry.manifest, i);
       } catch (const FormatError& error) {
         check.problem = error.what();
       } catch (const IoError& error) {

@@ -37,7 +37,12 @@ struct Shelf {
 // empty. Throws IoError if it cannot be listed, or is a checkpoint that was never committed.
 Shelf read_shelf(const std::string& location);
 
-// Reads shard number `which` whole. Throws FormatError if it is not what was written, and IoError.
-void verify_shard(const std::string& path, const Manifest& manifest, size_t which);
+// Reads file number `which` (Manifest::file()) whole. Throws FormatError if it is not what was
+// written, and IoError.
+void verify_file(const std::string& path, const Manifest& manifest, size_t which);
+
+// Why the checkpoint at `path` cannot be relied on; empty: it can. In a folder all bytes are read;
+// in a bucket, which keeps checksums of its own, the manifest and the sizes of its files.
+std::string damage_of(const std::string& path);
 
 }  // namespace lockstep

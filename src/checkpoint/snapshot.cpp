@@ -4,6 +4,8 @@
 #include <cstring>
 #include <sys/mman.h>
 
+#include <lockstep/base/log.h>
+
 namespace lockstep {
 
 Mapping CopyPool::take() {
@@ -75,6 +77,15 @@ bool Snapshot::is_captured() const {
          });
 }
 
+Mapping Snapshot::take_memory() {
+  try {
+    return pool_.take();
+  } catch (const std::exception& error) {
+    log::debug("checkpoint", "no memory for a copy ({}): waiting for the writer", error.what());
+    return {};
+  }
+}
+
 void Snapshot::capture() {
   std::unique_lock lock(mutex_);
   for (auto chunk = last_live(); chunk != chunks_.end() && !is_closed_; chunk = last_live()) {
@@ -82,8 +93,12 @@ void Snapshot::capture() {
     if (is_fresh && fresh_s_ > write_s_ && num_written_ > 0) {
       break;
     }
+    Mapping memory = take_memory();
+    if (memory.data() == nullptr) {
+      break;
+    }
     chunk->state = State::Copying;
-    chunk->copy = pool_.take();
+    chunk->copy = std::move(memory);
     lock.unlock();
     const Stopwatch watch;
     std::memcpy(chunk->copy.data(), chunk->data, chunk->bytes);

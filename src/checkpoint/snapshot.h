@@ -48,8 +48,8 @@ class Snapshot {
   // The save has ended. Nothing is read any more when this returns, by capture() neither.
   void close();
 
-  // Returns when the memory may change. Copies chunks from the last one backwards while that is
-  // faster than to wait for the writer.
+  // Returns when the memory may change. Copies chunks from the last one backwards while there is
+  // memory for it and that is faster than to wait for the writer.
   void capture();
 
  private:
@@ -62,6 +62,7 @@ class Snapshot {
   };
 
   std::vector<Chunk>::iterator last_live();
+  Mapping take_memory();  // none if there is none
   bool is_captured() const;
 
   CopyPool& pool_;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -9,6 +10,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "base/cores.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/points.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
@@ -27,6 +29,26 @@ void check(const CheckpointInfo& info) {
     throw UsageError("checkpoint: step {} is negative", info.step);
   }
   manifest_text({.values = info.values});
+  if (!info.attachments) {
+    return;
+  }
+  if (info.attachments->size() > kMaxAttachments) {
+    throw UsageError("checkpoint: {} attachments, the limit is {}; join some of them",
+                     info.attachments->size(), kMaxAttachments);
+  }
+  for (const auto& [name, text] : *info.attachments) {
+    if (!is_attachment_name(name)) {
+      throw UsageError(
+          "checkpoint: \"{}\" is no name of an attachment; use letters, digits, -, _ and ., not a "
+          "dot in front, and at most 100 of them",
+          name);
+    }
+    if (text.size() > kMaxAttachmentBytes) {
+      throw UsageError(
+          "checkpoint: attachment {} has {} bytes, the limit is {}; save it as a tensor", name,
+          text.size(), kMaxAttachmentBytes);
+    }
+  }
 }
 
 // For a thread that saves. Ranks that fill the cores of a host meet after every step, and wait for
@@ -57,8 +79,10 @@ class CheckpointWriter::Impl {
                      place_ = make_place(location_);
                      if (group_.rank() == 0) {
                        read_kept();
+                       owner_ = claim_place(location_);
                      }
                    }));
+    throw_together(group_, caught([&] { place_->probe(); }));
     sequence_ = static_cast<uint64_t>(gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
   }
 
@@ -81,10 +105,24 @@ class CheckpointWriter::Impl {
     for (const SavedTensor& tensor : saved) {
       plan.bytes += tensor.bytes;
     }
-    save_ = std::make_unique<Save>(Save::Parts{group_, *place_, pool_}, std::move(info), plan,
-                                   std::move(saved), std::move(share));
+    if (info.attachments) {
+      for (const auto& [name, text] : *info.attachments) {
+        plan.bytes += text.size();
+      }
+    }
+    save_ = std::make_unique<Save>(Save::Parts{group_, *place_, pool_, owner_.get()},
+                                   std::move(info), plan, std::move(saved), std::move(share));
     is_busy_ = true;
-    thread_ = std::thread([this] { run(); });
+    try {
+      thread_ = std::thread([this] {
+        take_core_in_turn(group_);
+        run();
+      });
+    } catch (const std::system_error& refusal) {
+      log::warn("checkpoint", "no thread to save step {} ({}): training waits for it", plan.step,
+                refusal.what());
+      run();  // the others count on this rank's share
+    }
   }
 
   void wait_captured() {
@@ -108,18 +146,30 @@ class CheckpointWriter::Impl {
   bool is_busy() const { return is_busy_; }
 
  private:
-  // What is there counts for retention, unless it cannot be read: that is left alone.
+  // What is there counts for retention, unless it is damaged: that is left alone. Shards are looked
+  // at when something is about to go.
   void read_kept() {
     const Shelf shelf = read_shelf(location_);
     if (shelf.is_single) {
       throw UsageError("checkpoint: {} is a checkpoint; give the folder that it is in", location_);
+    }
+    if (!options_.allow_existing && !shelf.entries.empty()) {
+      throw UsageError(
+          "checkpoint: {} holds {} already, the newest {}; those of a run that does not go on from "
+          "them would mix with them: set checkpoint.dir to another place, remove them first, or go "
+          "on from them (checkpoint.resume = true)",
+          location_,
+          shelf.entries.size() == 1 ? "a checkpoint"
+                                    : fmt::format("{} checkpoints", shelf.entries.size()),
+          shelf.entries[0].path);
     }
     for (const ShelfEntry& entry : shelf.entries) {
       if (entry.problem.empty()) {
         kept_.push_back({.name = checkpoint_name(entry.step),
                          .sequence = entry.manifest.sequence,
                          .created_s = entry.manifest.created_s,
-                         .score = entry.manifest.score});
+                         .score = entry.manifest.score,
+                         .is_sound = false});
         sequence_ = std::max(sequence_, entry.manifest.sequence);
       }
     }
@@ -146,7 +196,6 @@ class CheckpointWriter::Impl {
   }
 
   void run() {
-    take_core_in_turn(group_);
     SaveResult result = save_->run();
     result.path = joined_location(location_, checkpoint_name(result.step));
     if (result.committed && group_.rank() == 0) {
@@ -174,23 +223,49 @@ class CheckpointWriter::Impl {
                      .created_s = save_->created_s(),
                      .score = save_->info().score});
     place_->point(kLatest, name);
+    const RetentionRules rules{.keep_last = options_.keep_last,
+                               .keep_every = options_.keep_every,
+                               .keep_best = options_.keep_best};
+    std::vector<std::string> old = superfluous(kept_, rules);
+    while (!old.empty() && forget_damaged(rules)) {
+      old = superfluous(kept_, rules);
+    }
     if (const KeptCheckpoint* best = best_of(kept_); best != nullptr && options_.keep_best) {
       place_->point(kBest, best->name);
     }
     pass(SavePoint::Committed);
-    for (const std::string& old : superfluous(kept_, {.keep_last = options_.keep_last,
-                                                     .keep_every = options_.keep_every,
-                                                     .keep_best = options_.keep_best})) {
-      place_->remove(old);
-      std::erase_if(kept_, [&](const KeptCheckpoint& kept) { return kept.name == old; });
+    for (const std::string& superseded : old) {
+      place_->remove(superseded);
+      std::erase_if(kept_, [&](const KeptCheckpoint& kept) { return kept.name == superseded; });
     }
+  }
+
+  // Looks at the bytes of those that others would go for, unless this run wrote them. True if one
+  // counts no more.
+  bool forget_damaged(const RetentionRules& rules) {
+    for (const std::string& name : relied_on(kept_, rules)) {
+      const auto kept = std::find_if(kept_.begin(), kept_.end(),
+                                     [&](const KeptCheckpoint& one) { return one.name == name; });
+      if (kept->is_sound) {
+        continue;
+      }
+      if (const std::string damage = damage_of(joined_location(location_, name)); !damage.empty()) {
+        log::warn("checkpoint", "{} is damaged and counts for nothing; remove it: {}",
+                  joined_location(location_, name), damage);
+        kept_.erase(kept);
+        return true;
+      }
+      kept->is_sound = true;
+    }
+    return false;
   }
 
   const std::string location_;
   Group group_;  // one thread at a time: begin() waits for the one that saves
   const CheckpointOptions options_;
   std::unique_ptr<CheckpointPlace> place_;
-  std::vector<KeptCheckpoint> kept_;  // of rank 0
+  std::unique_ptr<PlaceOwner> owner_;  // of rank 0
+  std::vector<KeptCheckpoint> kept_;   // of rank 0
   uint64_t sequence_ = 0;
   CopyPool pool_;
   std::unique_ptr<Save> save_;

@@ -27,7 +27,14 @@ class WorkState {
   virtual ~WorkState() = default;
   virtual bool wait(Deadline limit) = 0;  // false at the limit
   virtual bool done() const = 0;
+  // Unlike Work's: on the thread that finishes the operation, which must not be kept and cannot
+  // take an exception.
   virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
+};
+
+// For lockstep's own callbacks that are quick enough for that thread. Null: the work is done.
+struct WorkAccess {
+  static const std::shared_ptr<WorkState>& state(const Work& work) { return work.state_; }
 };
 
 class Backend {

@@ -61,8 +61,13 @@ class C10dWork : public c10d::Work {
         future->setError(error);
         return;
       }
-      if (finish) {
-        finish();
+      try {
+        if (finish) {
+          finish();
+        }
+      } catch (...) {
+        future->setError(std::current_exception());
+        return;
       }
       future->markCompleted(c10::IValue(outputs));
     });

@@ -65,9 +65,9 @@ std::unique_ptr<LocalTeam> try_team(const Meeting& meeting, std::string& problem
     own_problem = error.what();
   }
   const auto problems = meeting.membership->gather("shm/problems", own_problem, meeting.call);
-  for (size_t rank = 0; rank < problems.size(); ++rank) {
-    if (!problems[rank].empty()) {
-      problem = fmt::format("rank {}: {}", rank, problems[rank]);
+  for (const std::string& text : problems) {
+    if (!text.empty()) {
+      problem = text;
       return nullptr;
     }
   }

@@ -23,6 +23,7 @@
 #include <lockstep/base/log.h>
 
 #include "comm/c10d_store.h"
+#include "comm/local_team.h"
 #include "comm/membership.h"
 #include "comm/pending_work.h"
 #include "comm/sigpipe_block.h"
@@ -103,6 +104,14 @@ c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType type) {
   throw InternalError("a reduction of unknown kind");
 }
 
+// Where Gloo computes: sums of 16 bits in float32, rounded once at the end, as on every backend.
+at::ScalarType staging_type(ReduceOp op, at::ScalarType type) {
+  if (type == at::kBool) {
+    return at::kByte;
+  }
+  return shm::accumulator_of(to_shm(type), to_shm(op)) == to_shm(type) ? type : at::kFloat;
+}
+
 // A flat copy. `type` is the tensor's own where Gloo computes, bytes where it only moves.
 at::Tensor stage(const at::Tensor& tensor, at::ScalarType type) {
   at::Tensor staging =
@@ -125,7 +134,7 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> elements, const at::Tensor& t
 }
 
 // One operation in Gloo's hands.
-class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWork> {
+class GlooWork : public PendingWork {
  public:
   GlooWork(Call call, std::shared_ptr<Membership> membership, GlooOptions::Place place,
            std::shared_ptr<int> num_pending)
@@ -147,11 +156,11 @@ class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWor
     }
     if (call_.is_message()) {
       // Messages have no future to hang a callback on; their wait may block, so a thread does it.
-      std::thread([self = shared_from_this(), work] { self->wait_for_message(*work); }).detach();
+      std::thread([self = shared_from_this(), this, work] { wait_for_message(*work); }).detach();
       return;
     }
-    work->getFuture()->addCallback([self = shared_from_this()](c10::ivalue::Future& future) {
-      self->finish(future.hasError() ? future.tryRetrieveErrorMessage() : "");
+    work->getFuture()->addCallback([self = shared_from_this(), this](c10::ivalue::Future& future) {
+      finish(future.hasError() ? future.tryRetrieveErrorMessage() : "");
     });
   }
 
@@ -184,7 +193,10 @@ class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWor
       case Operation::AllReduce:
       case Operation::ReduceScatter: {  // Gloo's reduce-scatter is an all-reduce too
         const at::ScalarType type = call_.input.scalar_type();
-        staging_ = stage(call_.input, type == at::kBool ? at::kByte : type);
+        const at::ScalarType wide = staging_type(call_.reduce, type);
+        staging_ = wide == at::kFloat
+                       ? call_.input.detach().flatten().to(wide, false, /*copy=*/true)
+                       : stage(call_.input, wide);
         c10d::AllreduceOptions options;
         options.reduceOp = to_c10d(call_.reduce, type);
         options.timeout = gloo_timeout();
@@ -258,14 +270,26 @@ class GlooWork : public PendingWork, public std::enable_shared_from_this<GlooWor
       return;
     }
     fetched_ = true;
-    const char* result = static_cast<const char*>(staging_.const_data_ptr());
-    if (call_.operation == Operation::ReduceScatter) {
-      result += static_cast<size_t>(place_.rank) * call_.output.nbytes();
+    if (call_.reduces()) {
+      fetch_reduction();
+    } else {
+      std::memcpy(call_.output.mutable_data_ptr(), staging_.const_data_ptr(),
+                  call_.output.nbytes());
+    }
+  }
+
+  void fetch_reduction() const {
+    const int64_t count = call_.output.numel();
+    const bool is_part = call_.operation == Operation::ReduceScatter;
+    at::Tensor result = staging_.narrow(0, is_part ? place_.rank * count : 0, count);
+    if (call_.reduce == ReduceOp::Average) {
+      result.div_(place_.size);
     }
     at::Tensor output = call_.output.detach();
-    std::memcpy(output.mutable_data_ptr(), result, output.nbytes());
-    if (call_.reduces() && call_.reduce == ReduceOp::Average) {
-      output.div_(place_.size);
+    if (result.scalar_type() == at::kFloat && output.scalar_type() != at::kFloat) {
+      output.copy_(result.view_as(output));  // rounds
+    } else {
+      std::memcpy(output.mutable_data_ptr(), result.const_data_ptr(), output.nbytes());
     }
   }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <thread>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -7,6 +8,7 @@
 #include <lockstep/comm/group.h>
 
 #include "comm/backend.h"
+#include "comm/callback_pool.h"
 #include "comm/connect.h"
 
 namespace lockstep {
@@ -245,11 +247,21 @@ bool Work::done() const {
   return !state_ || state_->done();
 }
 void Work::on_done(std::function<void(std::exception_ptr)> callback) {
-  if (state_) {
-    state_->on_done(std::move(callback));
-  } else {
-    callback(nullptr);
+  if (!state_) {
+    run_callback_here([&] { callback(nullptr); });
+    return;
   }
+  // Only what is called from inside this call, because it is done, runs on this thread.
+  const auto is_inside = std::make_shared<bool>(true);
+  state_->on_done([callback = std::move(callback), is_inside,
+                   caller = std::this_thread::get_id()](const std::exception_ptr& error) {
+    if (std::this_thread::get_id() == caller && *is_inside) {
+      run_callback_here([&] { callback(error); });
+    } else {
+      run_callback([callback, error] { callback(error); });
+    }
+  });
+  *is_inside = false;
 }
 
 Group::Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}

@@ -1,3 +1,6 @@
+#include <memory>
+#include <mutex>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/comm/init.h>
@@ -6,6 +9,7 @@
 #include "base/store_client.h"
 #include "comm/connect.h"
 #include "comm/launch_env.h"
+#include "comm/membership.h"
 #include "comm/torch_store.h"
 
 namespace lockstep {
@@ -67,6 +71,32 @@ Store meet(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
   throw InternalError("init: a group of one meets nobody");
 }
 
+// The job's group of this process, while it lives.
+struct World {
+  std::mutex mutex;
+  std::weak_ptr<Backend> backend;
+};
+World& world_of_process() {
+  static World world;
+  return world;
+}
+
+void refuse_second_world() {
+  const std::lock_guard lock(world_of_process().mutex);
+  if (!world_of_process().backend.expired()) {
+    throw UsageError(
+        "init: this process is in the job's group already; call init() once, keep the Group that "
+        "it "
+        "returned and hand it on (copies are cheap); for another group of the same ranks use "
+        "group.split() or make_group(group.store(), ...) with a name of its own");
+  }
+}
+
+void remember_world(const std::shared_ptr<Backend>& backend) {
+  const std::lock_guard lock(world_of_process().mutex);
+  world_of_process().backend = backend;
+}
+
 }  // namespace
 
 Group init(InitOptions options) {
@@ -78,10 +108,13 @@ Group init(InitOptions options) {
     log::info("comm", "init: a group of one ({}): collectives are no-ops", launch.source);
     return make_single_group();
   }
+  refuse_second_world();
   const Store store = meet(launch, options.start_timeout);
   const bool hosts_store = launch.rank == 0 && launch.meeting != LaunchEnv::Meeting::Launcher;
-  GroupOptions group{
-      .name = "world", .rank = launch.rank, .size = launch.size, .timeout = options.start_timeout};
+  GroupOptions group{.name = kWorldName,
+                     .rank = launch.rank,
+                     .size = launch.size,
+                     .timeout = options.start_timeout};
   const Connected world = connect_group({.store = store,
                                          .group = std::move(group),
                                          .operation_timeout = options.timeout,
@@ -90,6 +123,7 @@ Group init(InitOptions options) {
     log::info("comm", "init: {} ranks from {}; backend {}: {}; store {}", launch.size,
               launch.source, world.backend->name(), world.reason, store.endpoint());
   }
+  remember_world(world.backend);
   return Group(world.backend);
 }
 

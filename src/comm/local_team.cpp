@@ -111,48 +111,61 @@ LocalTeam::LocalTeam(std::shared_ptr<Membership> membership, std::vector<int> ra
   const auto self = std::find(ranks_.begin(), ranks_.end(), membership_->rank());
   LOCKSTEP_CHECK(self != ranks_.end(), "rank {} is not of its own team", membership_->rank());
   rank_ = static_cast<int>(self - ranks_.begin());
-  meet(connect);
+  const auto decline = [&](int rank, const std::string& problem) {
+    membership_->check(connect);
+    const std::string text = fmt::format("rank {}: {}", rank, problem);
+    throw IoError(membership_->decline(text, connect.deadline));
+  };
+  try {
+    meet(connect);
+  } catch (const shm::Refused& refused) {
+    decline(ranks_[static_cast<size_t>(refused.rank())], refused.problem());
+  } catch (const Error& error) {
+    decline(membership_->rank(), error.what());
+  }
 }
 
 void LocalTeam::meet(const Call& connect) {
   const std::string place = fmt::format("shm/{}", ranks_.front());
-  const Deadline deadline = connect.deadline.earlier(Deadline::after(kMeetingTime));
+  Call lookup = connect;
+  lookup.deadline = connect.deadline.earlier(Deadline::after(kMeetingTime));
   meeting_ = std::make_unique<shm::Meeting>(
       shm::MeetingOptions{.rank = rank_,
                           .size = size(),
                           .secret = membership_->store().client()->secret(),
                           .purpose = membership_->key(place)});
   membership_->on_failure([this] { meeting_->interrupt(); });
+  if (size() > 1 && rank_ == 0) {
+    membership_->store().client()->set(membership_->key(place), meeting_->address(),
+                                       lookup.deadline);
+    meeting_->accept_all(lookup.deadline);
+  } else if (rank_ != 0) {
+    meeting_->join(membership_->await_offer(place, lookup), lookup.deadline);
+  }
+  share_arenas(lookup.deadline);
+  membership_->on_failure([this] { interrupt(); });
+}
+
+void LocalTeam::share_arenas(Deadline deadline) {
   const shm::ArenaLayout layout(size());
   arena_ = shm::Segment::create(layout.bytes);
-  if (size() > 1 && rank_ == 0) {
-    membership_->store().client()->set(membership_->key(place), meeting_->address(), deadline);
-    meeting_->accept_all(deadline);
-  } else if (rank_ != 0) {
-    Call lookup = connect;
-    lookup.deadline = deadline;
-    meeting_->join(membership_->await_key(place, lookup), deadline);
-  }
-  const std::vector<UniqueFd> fds = meeting_->exchange(arena_->fd(), deadline);
-  std::vector<std::byte*> arenas;
-  for (size_t rank = 0; rank < fds.size(); ++rank) {
-    if (static_cast<int>(rank) == rank_) {
-      peer_arenas_.emplace_back();
-      arenas.push_back(arena_->data());
-      continue;
-    }
-    peer_arenas_.push_back(std::make_unique<shm::PeerSegment>(fds[rank]));
-    if (peer_arenas_.back()->bytes() != layout.bytes) {
+  peer_arenas_.resize(ranks_.size());
+  std::vector<std::byte*> arenas(ranks_.size(), arena_->data());
+  const auto take = [&](int rank, const UniqueFd& fd) {
+    const auto index = static_cast<size_t>(rank);
+    peer_arenas_[index] = std::make_unique<shm::PeerSegment>(fd);
+    if (peer_arenas_[index]->bytes() != layout.bytes) {
       throw UsageError(
           "shared memory: rank {} has an arena of {} bytes, this one of {}; all ranks "
           "must run the same version of lockstep",
-          ranks_[rank], peer_arenas_.back()->bytes(), layout.bytes);
+          ranks_[index], peer_arenas_[index]->bytes(), layout.bytes);
     }
-    arenas.push_back(peer_arenas_.back()->data());
-  }
+    arenas[index] = peer_arenas_[index]->data();
+  };
+  meeting_->exchange({.fd = arena_->fd(), .problem = ""}, take, deadline);
+  arena_->close_fd();
   team_ = std::make_unique<shm::Team>(rank_, arenas);
   messenger_ = std::make_shared<shm::Messenger>(rank_, arenas);
-  membership_->on_failure([this] { interrupt(); });
 }
 
 template <typename Body>
@@ -178,6 +191,7 @@ void LocalTeam::guard(const Call& call, Body body) {
                                               ranks_[static_cast<size_t>(found.rank)],
                                               membership_->rank(), found.sent, found.expected)});
   } catch (const shm::Departed& found) {
+    membership_->blame(ranks_[static_cast<size_t>(found.rank)]);
     membership_->fail_call(call, {Failure::Kind::PeerLost,
                                   fmt::format("rank {} has left the group and will not call it",
                                               ranks_[static_cast<size_t>(found.rank)])});
@@ -199,36 +213,60 @@ void LocalTeam::reduce_exchange(shm::Task task, int num_slices, shm::Exchange& e
 
 // A death during the exchange shows as a socket that ends, and moments later as the group's
 // failure.
-void LocalTeam::bind(const std::shared_ptr<shm::Segment>& segment, const Call& call) {
-  std::vector<UniqueFd> fds;
+void LocalTeam::bind(const std::shared_ptr<shm::Segment>& segment, const std::string& problem,
+                     const Call& call) {
+  std::vector<std::shared_ptr<shm::PeerSegment>> peers(ranks_.size());
   try {
-    fds = meeting_->exchange(segment->fd(), call.deadline);
+    meeting_->exchange(
+        {.fd = segment ? segment->fd() : -1, .problem = problem},
+        [&](int rank, const UniqueFd& fd) {
+          peers[static_cast<size_t>(rank)] = std::make_shared<shm::PeerSegment>(fd);
+        },
+        call.deadline);
   } catch (const TimeoutError&) {
     membership_->time_out(call);
+  } catch (const shm::Refused& refused) {
+    refuse(refused, call);
   } catch (const IoError& error) {
     membership_->transport_failed(call, error.what());
   }
+  segment->close_fd();
   shm::Binding binding{.own = segment->data(), .bytes = segment->bytes(), .owner = segment};
-  for (size_t rank = 0; rank < fds.size(); ++rank) {
-    const bool is_own = static_cast<int>(rank) == rank_;
-    auto peer = is_own ? nullptr : std::make_shared<shm::PeerSegment>(fds[rank]);
-    if (peer && peer->bytes() != segment->bytes()) {
+  for (size_t rank = 0; rank < peers.size(); ++rank) {
+    if (peers[rank] && peers[rank]->bytes() != segment->bytes()) {
       membership_->fail_call(
           call, {Failure::Kind::Desync,
-                 fmt::format("rank {} binds {} bytes, rank {} {}", ranks_[rank], peer->bytes(),
-                             membership_->rank(), segment->bytes())});
+                 fmt::format("rank {} binds {} bytes, rank {} {}", ranks_[rank],
+                             peers[rank]->bytes(), membership_->rank(), segment->bytes())});
     }
-    binding.addresses.push_back(is_own ? segment->data() : peer->data());
-    binding.keep.push_back(std::move(peer));
+    binding.addresses.push_back(peers[rank] ? peers[rank]->data() : segment->data());
+    binding.keep.push_back(std::move(peers[rank]));
   }
   team_->sweep();
   team_->bind(std::move(binding));
 }
 
+// Every rank of the team knows. Those of other nodes do not, and would go on without them.
+void LocalTeam::refuse(const shm::Refused& refused, const Call& call) {
+  const std::string text =
+      fmt::format("rank {}: {}", ranks_[static_cast<size_t>(refused.rank())], refused.problem());
+  if (size() < membership_->size()) {
+    membership_->abandon(text);
+  }
+  throw IoError("{}: {}", call.text(), text);
+}
+
+// A rank that has no memory to give comes to the meeting all the same, to say so.
 at::Tensor LocalTeam::allocate(int64_t bytes, const Call& call) {
-  const auto segment = shm::Segment::create(static_cast<size_t>(bytes));
+  std::shared_ptr<shm::Segment> segment;
+  std::string problem;
+  try {
+    segment = shm::Segment::create(static_cast<size_t>(bytes));
+  } catch (const Error& error) {
+    problem = error.what();
+  }
   run({.kind = shm::Kind::Bind}, call);
-  bind(segment, call);
+  bind(segment, problem, call);
   return at::from_blob(
       segment->data(), {bytes}, [segment](void*) {}, at::kByte);
 }
@@ -260,8 +298,13 @@ void LocalTeam::rebind(const at::Tensor& tensor, const Call& call) {
         tensor.nbytes());
   }
   run({.kind = shm::Kind::Bind}, call);
-  segment->renew();
-  bind(segment, call);
+  std::string problem;
+  try {
+    segment->renew();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  bind(segment, problem, call);
 }
 
 void LocalTeam::interrupt() noexcept {

@@ -22,11 +22,10 @@ CallLabel label_of(const shm::CallId& call);
 
 class LocalTeam {
  public:
-  // Collective over `ranks` (of the group, in order; this one is among them). Throws IoError,
-  // TimeoutError or UsageError if they cannot share memory after all, and the group's error if that
-  // fails meanwhile.
+  // Collective over `ranks` (of the group, in order; this one is among them). Throws IoError, which
+  // says whose fault it is, if any rank of the group cannot share memory after all, and the group's
+  // error if that fails meanwhile.
   LocalTeam(std::shared_ptr<Membership> membership, std::vector<int> ranks, const Call& connect);
-  ~LocalTeam() { membership_->on_failure({}); }
   LocalTeam(const LocalTeam&) = delete;
   LocalTeam& operator=(const LocalTeam&) = delete;
 
@@ -42,6 +41,8 @@ class LocalTeam {
   bool is_bound(const void* data, size_t bytes) const { return team_->is_bound(data, bytes); }
 
   // Collective: memory that every rank of the team maps, at least `bytes`, as a uint8 tensor.
+  // Throws IoError on every rank if one cannot have it; then a group of one team is as it was, and
+  // a group of several has failed.
   at::Tensor allocate(int64_t bytes, const Call& call);
   // What every rank of the team has of memory from allocate(). Throws UsageError for other memory.
   std::vector<at::Tensor> views(const at::Tensor& memory) const;
@@ -54,8 +55,18 @@ class LocalTeam {
   void depart() { team_->depart(); }
 
  private:
+  // Ends the membership's calls of this object, also when the constructor throws.
+  struct Listening {
+    Membership& membership;
+    ~Listening() { membership.on_failure({}); }
+  };
+
   void meet(const Call& connect);
-  void bind(const std::shared_ptr<shm::Segment>& segment, const Call& call);
+  void share_arenas(Deadline deadline);
+  // `segment` is null, and `problem` says why, if this rank has none.
+  void bind(const std::shared_ptr<shm::Segment>& segment, const std::string& problem,
+            const Call& call);
+  [[noreturn]] void refuse(const shm::Refused& refused, const Call& call);
   shm::Task meeting_task(const Call& call) const;
   template <typename Body>
   void guard(const Call& call, Body body);
@@ -68,6 +79,7 @@ class LocalTeam {
   std::vector<std::unique_ptr<shm::PeerSegment>> peer_arenas_;
   std::unique_ptr<shm::Team> team_;
   std::shared_ptr<shm::Messenger> messenger_;
+  Listening listening_{*membership_};  // last: silent before anything that it uses is gone
 };
 
 }  // namespace lockstep

@@ -51,8 +51,9 @@ Membership::Membership(MembershipOptions options, Deadline deadline)
   StoreClient& client = *options_.store.client();
   if (client.add(key(fmt::format("joined/{}", options_.rank)), 1, deadline) != 1) {
     throw UsageError(
-        "group: rank {} of a group named {} was made before in this job; give each group a new "
-        "name",
+        "group: rank {} of a group named {} was made before in this job, and not all of its ranks "
+        "have left it; keep the Group that init() or make_group() returned (copies are cheap), or "
+        "give the new one another name",
         options_.rank, options_.name);
   }
   if (options_.hosts_store) {
@@ -93,6 +94,7 @@ void Membership::leave() noexcept {
 
 void Membership::tell_of_exception() noexcept {
   if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
+    blame(options_.rank);
     abandon("an exception ended its work");
   }
 }
@@ -134,7 +136,24 @@ void Membership::fail(Failure failure) {
 void Membership::on_failure(std::function<void()> listener) {
   const std::lock_guard lock(listener_mutex_);
   listener_ = std::move(listener);
-  if (has_failed_ && listener_) {
+  if ((has_failed_ || has_declined_) && listener_) {
+    listener_();
+  }
+}
+
+std::string Membership::decline(const std::string& reason, Deadline deadline) {
+  StoreClient& client = *options_.store.client();
+  // Before anybody can notice it in another way, so that the first in the store is the cause.
+  const std::string first = client.compare_set(key("declined"), "", reason, deadline);
+  client.send_note(options_.name, options_.rank, store::kToAll, R"({"declined":true})");
+  take_decline();
+  return first;
+}
+
+void Membership::take_decline() {
+  const std::lock_guard lock(listener_mutex_);
+  has_declined_ = true;
+  if (listener_) {
     listener_();
   }
 }
@@ -144,19 +163,39 @@ void Membership::fail_call(const Call& call, const Failure& failure) {
   this->failure()->raise(call.text());
 }
 
+// Nothing if it was not set within moments: time to look whether it still can be.
+std::optional<std::string> Membership::look_for(const std::string& name, const Call& call) {
+  constexpr auto kPatience = 200ms;
+  check(call);
+  try {
+    return options_.store.client()->get(key(name),
+                                        call.deadline.earlier(Deadline::after(kPatience)));
+  } catch (const TimeoutError&) {
+    return std::nullopt;
+  }
+}
+
 std::string Membership::await_key(const std::string& name, const Call& call) {
-  constexpr auto kPatience = 200ms;  // between two looks at whether the group still works
   while (true) {
-    check(call);
-    try {
-      return options_.store.client()->get(key(name),
-                                          call.deadline.earlier(Deadline::after(kPatience)));
-    } catch (const TimeoutError&) {
-      if (call.deadline.expired()) {
-        time_out(call);
-      }
+    if (auto value = look_for(name, call)) {
+      return *std::move(value);
+    }
+    if (call.deadline.expired()) {
+      time_out(call);
     }
   }
+}
+
+std::string Membership::await_offer(const std::string& name, const Call& call) {
+  while (!has_declined_) {
+    if (auto value = look_for(name, call)) {
+      return *std::move(value);
+    }
+    if (call.deadline.expired()) {
+      throw TimeoutError("{}: nobody set {} in time", call.text(), key(name));
+    }
+  }
+  throw IoError("{}: a rank has declined", call.text());
 }
 
 std::vector<std::string> Membership::gather(const std::string& name, const std::string& text,
@@ -172,6 +211,19 @@ std::vector<std::string> Membership::gather(const std::string& name, const std::
   }
   client.set(key(name + "/all"), Json(all).dump(), call.deadline);
   return all;
+}
+
+// Before the others can hear of it and end.
+void Membership::blame(int rank) noexcept {
+  if (options_.name != kWorldName) {
+    return;  // the ranks of other groups are not the launcher's
+  }
+  try {
+    options_.store.client()->compare_set(store::kFirstToFailKey, "", std::to_string(rank),
+                                         Deadline::after(1s));
+  } catch (const std::exception& error) {
+    log::debug("comm", "could not tell the launcher that rank {} failed: {}", rank, error.what());
+  }
 }
 
 void Membership::abandon(const std::string& reason) {
@@ -210,6 +262,8 @@ void Membership::take_note(int from, const nlohmann::json& note) {
   } else if (note.contains("sequence")) {
     const Progress progress{note.at("sequence"), note.at("who"), note.at("call")};
     update([&] { answers_[from] = progress; });
+  } else if (note.contains("declined")) {
+    take_decline();
   } else if (note.contains("fail")) {
     const std::string kind = note.at("fail");
     fail({static_cast<Failure::Kind>(kind.at(0)), note.at("reason")});

@@ -32,6 +32,8 @@ struct Failure {
   [[noreturn]] void raise(const std::string& call) const;
 };
 
+inline constexpr const char* kWorldName = "world";  // of the group that init() makes
+
 struct MembershipOptions {
   Store store;
   std::string name;  // of the group
@@ -63,9 +65,15 @@ class Membership {
 
   std::optional<Failure> failure() const;
 
-  // Calls `listener` once the group has failed (at once, if it has), on the thread that noticed it.
-  // One listener: the next replaces it, and once this returns the one before is not running.
+  // Calls `listener` once the group has failed or a rank has declined (at once, if so), on the
+  // thread that noticed it. One listener: the next replaces it, and once this returns the one
+  // before is not running.
   void on_failure(std::function<void()> listener);
+
+  // While the group is made: this rank cannot share memory. Tells the others, who must not wait for
+  // it; the group goes on, another way. Returns the first reason that any rank gave: the cause, of
+  // which the others' are echoes.
+  std::string decline(const std::string& reason, Deadline deadline);
 
   // Notes that this rank has called `call` (shown to others that miss it). Throws if the group has
   // failed.
@@ -80,6 +88,9 @@ class Membership {
 
   // The value of a key that another rank sets; ends early when the group fails.
   std::string await_key(const std::string& name, const Call& call);
+  // The same while ranks may decline: throws IoError when one does, and at the deadline
+  // TimeoutError that leaves the group as it is.
+  std::string await_offer(const std::string& name, const Call& call);
 
   // With LOCKSTEP_CHECK_COLLECTIVES=1: compares the call with rank 0's of the same number; a
   // difference fails the group with DesyncError on every rank.
@@ -116,6 +127,10 @@ class Membership {
     return look();
   }
 
+  // Rank `rank` was the first to give up, as far as this one knows: for the launcher, which sees
+  // only who ended first, often one that failed because of it.
+  void blame(int rank) noexcept;
+
   // This rank gives the group up with operations in flight: tells the others, who would wait for
   // ever.
   void abandon(const std::string& reason);
@@ -142,6 +157,8 @@ class Membership {
 
   void fail(Failure failure);
   void fail_everywhere(const Failure& failure);
+  void take_decline();
+  std::optional<std::string> look_for(const std::string& name, const Call& call);
   void on_note(int from, const std::string& text);
   void take_note(int from, const nlohmann::json& note);
   std::string missing_ranks(const Call& call);
@@ -153,7 +170,8 @@ class Membership {
   int exceptions_at_start_ = 0;
 
   std::atomic<bool> has_left_{false};
-  std::atomic<bool> has_failed_{false};  // failure_ is set: read without the lock by every call
+  std::atomic<bool> has_declined_{false};  // some rank has
+  std::atomic<bool> has_failed_{false};    // failure_ is set: read without the lock by every call
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Failure> failure_;

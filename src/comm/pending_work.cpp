@@ -1,5 +1,6 @@
 #include "comm/pending_work.h"
 
+#include "comm/callback_pool.h"
 #include "comm/membership.h"
 
 namespace lockstep {
@@ -11,14 +12,35 @@ bool PendingWork::done() const {
 
 void PendingWork::on_done(std::function<void(std::exception_ptr)> callback) {
   bool is_finished = false;
+  bool is_dropped = false;
   membership_->update([&] {
     is_finished = report_.is_finished;
-    if (!is_finished) {
+    is_dropped = is_dropped_;
+    if (!is_finished && !is_dropped) {
       callbacks_.push_back(callback);
     }
   });
   if (is_finished) {
     callback(outcome());
+  } else if (is_dropped) {
+    call_on_failure(std::move(callback));
+  }
+}
+
+// On a thread that may wait for the failure.
+void PendingWork::call_on_failure(std::function<void(std::exception_ptr)> callback) {
+  run_callback(
+      [self = shared_from_this(), callback = std::move(callback)] { callback(self->outcome()); });
+}
+
+void PendingWork::drop() {
+  std::vector<std::function<void(std::exception_ptr)>> callbacks;
+  membership_->update([&] {
+    is_dropped_ = true;
+    callbacks.swap(callbacks_);
+  });
+  for (auto& callback : callbacks) {
+    call_on_failure(std::move(callback));
   }
 }
 

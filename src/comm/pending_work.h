@@ -13,7 +13,7 @@ namespace lockstep {
 // Keeps what was reported and whom to call then. Under the membership's lock, so that a wait for
 // the report ends with the group's failure too. A derived class says in wait() what the report
 // means. Threads: finish() on any, the rest as WorkState.
-class PendingWork : public WorkState {
+class PendingWork : public WorkState, public std::enable_shared_from_this<PendingWork> {
  public:
   bool done() const override;
   void on_done(std::function<void(std::exception_ptr)> callback) override;
@@ -32,6 +32,7 @@ class PendingWork : public WorkState {
 
   void begin();  // it is in flight
   void finish(const std::string& error);
+  void drop();  // nobody will report it any more, because the group fails or has failed
   Report await_report(Deadline limit);  // or the deadline, or the group's failure
 
   const Call call_;
@@ -39,9 +40,11 @@ class PendingWork : public WorkState {
 
  private:
   std::exception_ptr outcome();  // what wait() does: null, or what it throws
+  void call_on_failure(std::function<void(std::exception_ptr)> callback);
 
   const std::shared_ptr<int> num_pending_;
-  Report report_;  // guarded by membership_, as callbacks_
+  Report report_;  // guarded by membership_, as the next two
+  bool is_dropped_ = false;
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 

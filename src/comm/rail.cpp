@@ -1,5 +1,8 @@
 #include "comm/rail.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include <ATen/ops/empty.h>
@@ -44,14 +47,6 @@ std::byte* data_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
-shm::DataType wire_type(WireType wire, shm::DataType type, shm::Reduction reduction) {
-  const bool is_sum = reduction == shm::Reduction::Sum;
-  if (wire == WireType::Full || type != shm::DataType::Float32 || !is_sum) {
-    return type;
-  }
-  return wire == WireType::BFloat16 ? shm::DataType::BFloat16 : shm::DataType::Float16;
-}
-
 void convert(void* to, shm::DataType to_type, const void* from, shm::DataType from_type,
              size_t count) {
   if (to_type == from_type) {
@@ -63,6 +58,30 @@ void convert(void* to, shm::DataType to_type, const void* from, shm::DataType fr
                                                         .destinations = &to,
                                                         .num_destinations = 1,
                                                         .count = count});
+}
+
+// The exponent of the power of two that brings the largest finite number into [2^14, 2^15).
+int32_t scale_of(const float* values, size_t count) {
+  constexpr uint32_t kMagnitude = 0x7fffffff;
+  constexpr uint32_t kInfinity = 0x7f800000;
+  uint32_t largest = 0;  // magnitudes are ordered as their bits are
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & kMagnitude;
+    largest = std::max(largest, magnitude < kInfinity ? magnitude : 0);
+  }
+  if (largest == 0) {
+    return 0;
+  }
+  int exponent = 0;
+  std::frexp(std::bit_cast<float>(largest), &exponent);
+  constexpr int kMost = 126;  // so that the power and its inverse are normal numbers
+  return std::clamp(15 - exponent, -kMost, kMost);
+}
+
+void multiply(float* to, const float* from, float factor, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    to[i] = from[i] * factor;
+  }
 }
 
 // Children of a node in the binomial tree by which Gloo broadcasts.
@@ -128,8 +147,8 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
   }
   exchange_frames(call, nullptr, 0);
   // Block by block, all under way at once: while one is summed the next ones travel.
-  const shm::DataType wire = wire_type(options_.wire, slice.type, slice.reduction);
-  const size_t block_count = std::max<size_t>(kBlockBytes / shm::element_bytes(wire), 1) *
+  const Wire wire = wire_of(options_.wire, slice);
+  const size_t block_count = std::max<size_t>(kBlockBytes / shm::element_bytes(wire.type), 1) *
                              static_cast<size_t>(num_nodes());
   std::vector<Block> blocks;
   size_t wire_bytes = 0;
@@ -139,10 +158,10 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
                 .part = 0,
                 .offset = wire_bytes,
                 .work = nullptr};
-    const size_t unit = kAlignBytes / shm::element_bytes(wire);
+    const size_t unit = kAlignBytes / shm::element_bytes(wire.type);
     const auto nodes = static_cast<size_t>(num_nodes());
     block.part = ((block.count + nodes - 1) / nodes + unit - 1) / unit * unit;
-    wire_bytes += nodes * block.part * shm::element_bytes(wire);
+    wire_bytes += nodes * wire.part_bytes(block);
     blocks.push_back(block);
   }
   resize(send_, wire_bytes);
@@ -195,13 +214,53 @@ std::byte* Rail::place(const Slice& slice, const Block& block, size_t node) {
   return slice.node.partial + (block.begin + node * block.part) * shm::element_bytes(slice.type);
 }
 
+size_t Rail::Wire::part_bytes(const Block& block) const {
+  return block.part * shm::element_bytes(type) + (has_scale ? kAlignBytes : 0);
+}
+
+Rail::Wire Rail::wire_of(WireType wanted, const Slice& slice) {
+  const bool is_sum = slice.reduction == shm::Reduction::Sum;
+  if (wanted == WireType::Full || slice.type != shm::DataType::Float32 || !is_sum) {
+    return {.type = slice.type};
+  }
+  return wanted == WireType::BFloat16 ? Wire{.type = shm::DataType::BFloat16}
+                                      : Wire{.type = shm::DataType::Float16, .has_scale = true};
+}
+
+// float16 ends at 65504, which a sum passes though its average would not: a part is sent with the
+// power of two that brings its largest number near that end. Such a scale changes no digits.
+void Rail::pack(std::byte* to, const Wire& wire, const std::byte* from, const Slice& slice,
+                size_t count) {
+  if (!wire.has_scale) {
+    convert(to, wire.type, from, slice.type, count);
+    return;
+  }
+  const auto* const values = reinterpret_cast<const float*>(from);
+  const int32_t exponent = scale_of(values, count);
+  std::memcpy(to, &exponent, sizeof exponent);
+  resize(scaled_, count * sizeof(float));
+  multiply(reinterpret_cast<float*>(data_of(scaled_)), values, std::ldexp(1.0f, exponent), count);
+  convert(to + kAlignBytes, wire.type, data_of(scaled_), slice.type, count);
+}
+
+void Rail::unpack(std::byte* to, const Slice& slice, const std::byte* from, const Wire& wire,
+                  size_t count) {
+  convert(to, slice.type, from + (wire.has_scale ? kAlignBytes : 0), wire.type, count);
+  if (wire.has_scale) {
+    int32_t exponent = 0;
+    std::memcpy(&exponent, from, sizeof exponent);
+    auto* const values = reinterpret_cast<float*>(to);
+    multiply(values, values, std::ldexp(1.0f, -exponent), count);
+  }
+}
+
 // Part h of the block goes to node h, in parts of one size.
-void Rail::scatter(const Call& call, const Slice& slice, shm::DataType wire, Block& block) {
+void Rail::scatter(const Call& call, const Slice& slice, const Wire& wire, Block& block) {
   const auto nodes = static_cast<size_t>(num_nodes());
-  const size_t part_bytes = block.part * shm::element_bytes(wire);
+  const size_t part_bytes = wire.part_bytes(block);
   for (size_t node = 0; node < nodes; ++node) {
-    convert(data_of(send_) + block.offset + node * part_bytes, wire, place(slice, block, node),
-            slice.type, block.part_count(node));
+    pack(data_of(send_) + block.offset + node * part_bytes, wire, place(slice, block, node), slice,
+         block.part_count(node));
   }
   const std::vector<int64_t> splits(nodes, static_cast<int64_t>(part_bytes));
   block.work = start(call, {.operation = Operation::AllToAll,
@@ -215,12 +274,12 @@ void Rail::scatter(const Call& call, const Slice& slice, shm::DataType wire, Blo
 
 // This node's part has come from all: sums it, its own values as they are and the others' as they
 // came, and sends the sum to all.
-void Rail::sum_and_gather(const Call& call, const Slice& slice, shm::DataType wire, Block& block) {
+void Rail::sum_and_gather(const Call& call, const Slice& slice, const Wire& wire, Block& block) {
   const auto nodes = static_cast<size_t>(num_nodes());
   const auto self = static_cast<size_t>(options_.gloo->rank());
-  const size_t part_bytes = block.part * shm::element_bytes(wire);
+  const size_t part_bytes = wire.part_bytes(block);
   const size_t wide_bytes = block.part * shm::element_bytes(slice.type);
-  if (wire != slice.type) {
+  if (wire.type != slice.type) {
     resize(wide_, nodes * wide_bytes);
   }
   std::vector<const void*> sources;
@@ -228,9 +287,9 @@ void Rail::sum_and_gather(const Call& call, const Slice& slice, shm::DataType wi
     const std::byte* arrived = data_of(receive_) + block.offset + node * part_bytes;
     if (node == self) {
       arrived = place(slice, block, self);
-    } else if (wire != slice.type) {
+    } else if (wire.type != slice.type) {
       std::byte* const wide = data_of(wide_) + node * wide_bytes;
-      convert(wide, slice.type, arrived, wire, block.part_count(self));
+      unpack(wide, slice, arrived, wire, block.part_count(self));
       arrived = wide;
     }
     sources.push_back(arrived);
@@ -241,8 +300,8 @@ void Rail::sum_and_gather(const Call& call, const Slice& slice, shm::DataType wi
                   .destinations = &result,
                   .num_destinations = 1,
                   .count = block.part_count(self)});
-  std::byte* const sent = data_of(send_) + block.offset;
-  convert(sent, wire, result, slice.type, block.part_count(self));
+  pack(data_of(send_) + block.offset, wire, static_cast<const std::byte*>(result), slice,
+       block.part_count(self));
   block.work = start(call, {.operation = Operation::AllGather,
                             .input = part_of(send_, block.offset, part_bytes),
                             .output = part_of(receive_, block.offset, nodes * part_bytes),
@@ -251,11 +310,11 @@ void Rail::sum_and_gather(const Call& call, const Slice& slice, shm::DataType wi
 }
 
 // The sums of all nodes are here; as they came, so that every rank has the same bits.
-void Rail::collect(const Slice& slice, shm::DataType wire, const Block& block) {
-  const size_t part_bytes = block.part * shm::element_bytes(wire);
+void Rail::collect(const Slice& slice, const Wire& wire, const Block& block) {
+  const size_t part_bytes = wire.part_bytes(block);
   for (size_t node = 0; node < static_cast<size_t>(num_nodes()); ++node) {
-    convert(place(slice, block, node), slice.type,
-            data_of(receive_) + block.offset + node * part_bytes, wire, block.part_count(node));
+    unpack(place(slice, block, node), slice, data_of(receive_) + block.offset + node * part_bytes,
+           wire, block.part_count(node));
   }
 }
 

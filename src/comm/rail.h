@@ -57,11 +57,24 @@ class Rail {
     size_t part_count(size_t node) const;
   };
 
+  // How a part of a block travels: as `type` and, where numbers may not fit it, with a scale.
+  struct Wire {
+    shm::DataType type = shm::DataType::Float32;
+    bool has_scale = false;
+
+    size_t part_bytes(const Block& block) const;
+  };
+
   static std::byte* place(const Slice& slice, const Block& block, size_t node);
   void reduce_inline(const Call& call, const Slice& slice);
-  void scatter(const Call& call, const Slice& slice, shm::DataType wire, Block& block);
-  void sum_and_gather(const Call& call, const Slice& slice, shm::DataType wire, Block& block);
-  void collect(const Slice& slice, shm::DataType wire, const Block& block);
+  void scatter(const Call& call, const Slice& slice, const Wire& wire, Block& block);
+  void sum_and_gather(const Call& call, const Slice& slice, const Wire& wire, Block& block);
+  void collect(const Slice& slice, const Wire& wire, const Block& block);
+  static Wire wire_of(WireType wanted, const Slice& slice);
+  void pack(std::byte* to, const Wire& wire, const std::byte* from, const Slice& slice,
+            size_t count);
+  static void unpack(std::byte* to, const Slice& slice, const std::byte* from, const Wire& wire,
+                     size_t count);
 
   at::Tensor exchange_frames(const Call& call, const void* data, size_t bytes);
   std::shared_ptr<WorkState> start(const Call& call, Call step);
@@ -72,6 +85,7 @@ class Rail {
   at::Tensor send_;  // kept between calls: fresh memory of this size costs more than the sums
   at::Tensor receive_;
   at::Tensor wide_;
+  at::Tensor scaled_;
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/store_client.h"
 #include "comm/launch_env.h"
+#include "comm/stop_state.h"
 
 namespace lockstep {
 namespace {
@@ -40,14 +41,14 @@ std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) 
 struct JobRequests::Listener {
   std::shared_ptr<StoreClient> store;
   int rank = 0;
-  std::atomic<int> num_requests = 0;
-  std::atomic<bool> is_end_asked = false;
+  std::atomic<int> num_requests = 0;  // for checkpoints
 
   void hear(const std::string& text) {
     if (text == "stop") {
-      is_end_asked = true;  // first: who sees the count sees this too
+      stop_state::ask();
+    } else {
+      ++num_requests;
     }
-    ++num_requests;
   }
 };
 
@@ -81,7 +82,7 @@ JobRequests::~JobRequests() {
 
 JobRequest JobRequests::at_step_boundary() {
   int num_requests = listener_ ? listener_->num_requests.load() : 0;
-  int is_end_asked = listener_ && listener_->is_end_asked ? 1 : 0;
+  int is_end_asked = stop_state::asked_ms != 0 ? 1 : 0;
   if (group_.size() > 1) {
     at::Tensor highest = at::empty({2}, at::kInt);
     int* data = highest.mutable_data_ptr<int>();
@@ -91,11 +92,13 @@ JobRequest JobRequests::at_step_boundary() {
     num_requests = data[0];
     is_end_asked = data[1];
   }
-  if (num_requests == num_answered_) {
-    return JobRequest::None;
+  if (is_end_asked != 0 && !is_end_answered_) {
+    is_end_answered_ = true;
+    return JobRequest::CheckpointAndStop;
   }
+  const bool is_new = num_requests != num_answered_;
   num_answered_ = num_requests;
-  return is_end_asked != 0 ? JobRequest::CheckpointAndStop : JobRequest::Checkpoint;
+  return is_new ? JobRequest::Checkpoint : JobRequest::None;
 }
 
 }  // namespace lockstep

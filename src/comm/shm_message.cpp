@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 // One message in the messenger's hands.
-class ShmMessage : public PendingWork, public std::enable_shared_from_this<ShmMessage> {
+class ShmMessage : public PendingWork {
  public:
   ShmMessage(Call call, std::shared_ptr<Membership> membership,
              std::shared_ptr<shm::Messenger> messenger, std::shared_ptr<int> num_pending)
@@ -25,11 +25,12 @@ class ShmMessage : public PendingWork, public std::enable_shared_from_this<ShmMe
         .type = to_shm(tensor.scalar_type()),
         .data = const_cast<void*>(tensor.const_data_ptr()),
         .bytes = tensor.nbytes(),
-        .done = [self = shared_from_this()](const std::string& error) { self->finish(error); }};
-    if (call_.operation == Operation::Send) {
-      messenger_->send(std::move(message));
-    } else {
-      messenger_->receive(std::move(message));
+        .done = [self = shared_from_this(), this](const std::string& error) { ended(error); }};
+    const bool is_taken = call_.operation == Operation::Send
+                              ? messenger_->send(std::move(message))
+                              : messenger_->receive(std::move(message));
+    if (!is_taken) {
+      drop();
     }
   }
 
@@ -50,6 +51,14 @@ class ShmMessage : public PendingWork, public std::enable_shared_from_this<ShmMe
   }
 
  private:
+  void ended(const std::string& error) {
+    if (error == shm::Messenger::kStopped) {
+      drop();
+    } else {
+      finish(error);
+    }
+  }
+
   const std::shared_ptr<shm::Messenger> messenger_;
 };
 

@@ -24,6 +24,7 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const TextNormalizer& normalizer);
 
   bool has_normalized() const { return has_normalized_; }
+  // Whether it is the text of a special token, as written: see shown().
   bool is_special(std::string_view token) const { return special_.contains(token); }
 
   // What decoding shows for a token: its normalized form if it is searched in normalized text.

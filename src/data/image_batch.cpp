@@ -31,7 +31,7 @@ void check_image_options(const ImageOptions& options) {
   }
 }
 
-Batch ImageDataset::batch(std::span<const SampleKey> samples) const {
+Batch ImageDataset::batch(std::span<const SampleKey> samples, bool augment) const {
   check_samples(samples, size());
   const auto rows = static_cast<int64_t>(samples.size());
   Batch batch{at::empty({rows, 3, options_.size, options_.size}, at::kFloat),
@@ -43,7 +43,7 @@ Batch ImageDataset::batch(std::span<const SampleKey> samples) const {
     const std::span out(pixels + i * values, values);
     try {
       const ImageSource source = read(samples[i].index);
-      labels[i] = decode(samples[i], source, out);
+      labels[i] = decode(samples[i], source, augment, out);
     } catch (const FormatError& error) {
       corrupt_.take(samples[i].index, error);
       std::fill(out.begin(), out.end(), 0.0f);
@@ -53,15 +53,15 @@ Batch ImageDataset::batch(std::span<const SampleKey> samples) const {
   return batch;
 }
 
-int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source,
+int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source, bool augment,
                              std::span<float> out) const {
   thread_local Picture picture;  // its memory serves the next sample
   const auto decoder = open_picture(std::as_bytes(std::span(source.bytes)), source.name);
   Dice dice(sample.seed, 0);
   ResizeOptions resize{.size = {options_.size, options_.size}, .scale = {}, .shift = {}};
-  const PictureBox box = options_.augment ? random_box(decoder->size(), dice)
-                                          : centre_box(decoder->size(), options_.size);
-  resize.flip = options_.augment && dice.coin();
+  const PictureBox box =
+      augment ? random_box(decoder->size(), dice) : centre_box(decoder->size(), options_.size);
+  resize.flip = augment && dice.coin();
   for (size_t c = 0; c < 3; ++c) {
     resize.scale[c] = 1 / (255 * options_.std[c]);
     resize.shift[c] = -options_.mean[c] / options_.std[c];
@@ -69,6 +69,32 @@ int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source,
   decoder->decode({.box = box, .size = resize.size}, picture);
   resize_picture(picture, resize, out);
   return source.label;
+}
+
+namespace {
+
+class StillPictures : public Dataset {
+ public:
+  explicit StillPictures(std::shared_ptr<const ImageDataset> data) : data_(std::move(data)) {}
+
+  int64_t size() const override { return data_->size(); }
+  Batch batch(std::span<const SampleKey> samples) const override {
+    return data_->batch(samples, /*augment=*/false);
+  }
+  std::vector<std::string> classes() const override { return data_->classes(); }
+  int64_t num_corrupt() const override { return data_->num_corrupt(); }
+
+ private:
+  std::shared_ptr<const ImageDataset> data_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> without_augmentation(std::shared_ptr<const Dataset> data) {
+  if (auto pictures = std::dynamic_pointer_cast<const ImageDataset>(data)) {
+    return std::make_shared<StillPictures>(std::move(pictures));
+  }
+  return data;
 }
 
 }  // namespace lockstep

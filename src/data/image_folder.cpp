@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "data/image_batch.h"
 #include "data/image_names.h"
@@ -7,6 +9,16 @@
 namespace lockstep {
 
 namespace {
+
+// A few of the names.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 6;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return text + (names.size() > kShown ? ", ..." : "");
+}
 
 class ImageFolder : public ImageDataset {
  public:
@@ -21,11 +33,15 @@ class ImageFolder : public ImageDataset {
         classes[object.path.substr(0, slash)].push_back(object.path);
       }
     }
+    classes_ = options.classes;
     for (auto& [name, paths] : classes) {
-      for (std::string& path : paths) {
-        files_.push_back({.path = std::move(path), .label = std::ssize(classes_)});
+      if (options.classes.empty()) {
+        classes_.push_back(name);
       }
-      classes_.push_back(name);
+      const int64_t label = number_of(name, location);
+      for (std::string& path : paths) {
+        files_.push_back({.path = std::move(path), .label = label});
+      }
     }
   }
 
@@ -37,6 +53,18 @@ class ImageFolder : public ImageDataset {
     std::string path;
     int64_t label = 0;
   };
+
+  // The place of a class in the list.
+  int64_t number_of(const std::string& name, const std::string& location) const {
+    const auto found = std::find(classes_.rbegin(), classes_.rend(), name);
+    if (found == classes_.rend()) {
+      throw UsageError(
+          "images: the folder \"{}\" in {} is none of the {} classes that the model is trained on "
+          "({}); name it as there, or take it away",
+          name, location, classes_.size(), listed(classes_));
+    }
+    return classes_.rend() - found - 1;
+  }
 
   ImageSource read(int64_t index) const override {
     const File& file = files_[static_cast<size_t>(index)];
@@ -58,6 +86,10 @@ class ImageFolder : public ImageDataset {
 std::shared_ptr<const Dataset> open_image_folder(const std::string& location,
                                                  ImageOptions options) {
   check_image_options(options);
+  if (std::set(options.classes.begin(), options.classes.end()).size() != options.classes.size()) {
+    throw UsageError("images: the list of {} classes has a name twice: {}", options.classes.size(),
+                     listed(options.classes));
+  }
   auto data = std::make_shared<ImageFolder>(location, options);
   if (data->size() == 0) {
     throw UsageError("images: {} has no CLASS/NAME.jpg, .jpeg or .png in it", location);

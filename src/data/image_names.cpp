@@ -10,14 +10,17 @@ constexpr uint64_t kMaxFileBytes = 256u << 20;
 
 }  // namespace
 
+std::string small_letters(std::string text) {
+  for (char& c : text) {
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return text;
+}
+
 std::string extension_of(std::string_view path) {
   path.remove_prefix(path.find_last_of('/') + 1);  // npos + 1 is 0
   const size_t dot = path.find_last_of('.');
-  std::string extension(dot == std::string_view::npos ? "" : path.substr(dot + 1));
-  for (char& c : extension) {
-    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return extension;
+  return small_letters(std::string(dot == std::string_view::npos ? "" : path.substr(dot + 1)));
 }
 
 bool is_picture_name(std::string_view path) {

@@ -9,6 +9,9 @@ namespace lockstep {
 // "jpg" of "a/b.c.JPG", in small letters; empty without a dot in the last part.
 std::string extension_of(std::string_view path);
 
+// A to Z as a to z.
+std::string small_letters(std::string text);
+
 // By its end: .jpg, .jpeg, .png, in any case.
 bool is_picture_name(std::string_view path);
 

@@ -1,5 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <optional>
+
+#include <lockstep/base/log.h>
 
 #include "data/image_batch.h"
 #include "data/image_names.h"
@@ -16,50 +20,97 @@ constexpr size_t kMaxMembers = 10'000'000;
 constexpr uint64_t kMaxLabelBytes = 1u << 20;
 constexpr int kOpenThreads = 8;
 
+// What a sample is read from; the first picture that it has is taken.
+constexpr std::array<std::string_view, 5> kKinds = {"jpg", "jpeg", "png", "cls", "json"};
+constexpr size_t kNumber = 3;  // KEY.cls
+constexpr size_t kJson = 4;
+
 struct Part {
-  uint64_t offset_bytes = 0;
-  uint64_t size_bytes = 0;  // 0: it is not there
+  uint64_t offset_bytes = 0;  // 0: it is not there
+  uint64_t size_bytes = 0;
+
+  bool is_there() const { return offset_bytes > 0; }
 };
 
 // The members of a key, which follow one another.
 struct ShardSample {
   std::string key;
-  Part picture;
-  Part number;  // KEY.cls
-  Part json;
+  std::array<Part, kKinds.size()> parts;
+
+  // The last kind of picture if none is there.
+  const Part& picture() const {
+    return *std::find_if(parts.begin(), parts.begin() + kNumber - 1,
+                         [](const Part& part) { return part.is_there(); });
+  }
 };
 
 struct Shard {
   std::unique_ptr<ByteSource> source;
   std::vector<ShardSample> samples;
   int64_t first_sample = 0;
+  int64_t num_unrelated = 0;  // members
 };
 
-// Up to the first dot of the last part, as WebDataset cuts.
-std::string key_of(const std::string& name) {
-  const size_t slash = name.find_last_of('/');
-  return name.substr(0, name.find('.', slash == std::string::npos ? 0 : slash));
+// Of a member, as WebDataset cuts: "a/0001" and "mask.png" of "a/0001.mask.PNG".
+struct MemberName {
+  std::string key;
+  std::string kind;
+};
+
+// Nothing for a name that WebDataset leaves out: without a dot, hidden, or __of_the_writer__.
+std::optional<MemberName> split_name(const std::string& name) {
+  const size_t begin = name.find_last_of('/') + 1;  // npos + 1 is 0
+  const size_t dot = name.find('.', begin);
+  const std::string_view first = std::string_view(name).substr(0, name.find('/'));
+  const bool is_note = first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
+  if (dot == std::string::npos || dot == begin || is_note) {
+    return std::nullopt;
+  }
+  return MemberName{.key = name.substr(0, dot), .kind = small_letters(name.substr(dot + 1))};
+}
+
+// Takes a member that is read; the others belong to the sample all the same.
+void take_part(ShardSample& sample, const std::string& kind, const TarMember& member,
+               const ByteSource& source) {
+  const auto place =
+      static_cast<size_t>(std::find(kKinds.begin(), kKinds.end(), kind) - kKinds.begin());
+  if (place == kKinds.size()) {
+    return;
+  }
+  if (sample.parts[place].is_there()) {
+    throw FormatError("{}: sample {} has two members of the kind .{}; which of them is meant?",
+                      source.name(), sample.key, kind);
+  }
+  sample.parts[place] = {member.offset_bytes, member.size_bytes};
 }
 
 Shard open_shard(const std::string& location) {
   Shard shard{.source = open_source(location), .samples = {}};
+  int64_t num_members = 0;  // of the last sample
+  // A key with neither a picture nor a class is no sample: a README, an index.
+  const auto finish = [&] {
+    if (num_members > 0 && !shard.samples.back().picture().is_there() &&
+        !shard.samples.back().parts[kNumber].is_there()) {
+      shard.num_unrelated += num_members;
+      shard.samples.pop_back();
+    }
+    num_members = 0;
+  };
   for (const TarMember& member :
-       read_tar(*shard.source, {.max_members = kMaxMembers, .allow_folders = true})) {
-    const std::string key = key_of(member.name);
-    const Part part{member.offset_bytes, member.size_bytes};
-    if (shard.samples.empty() || shard.samples.back().key != key) {
-      shard.samples.push_back({.key = key, .picture = {}, .number = {}, .json = {}});
+       read_tar(*shard.source, {.max_members = kMaxMembers, .allow_any = true})) {
+    const auto name = split_name(member.name);
+    if (!name) {
+      ++shard.num_unrelated;
+      continue;
     }
-    ShardSample& sample = shard.samples.back();
-    const std::string extension = extension_of(member.name);
-    if (is_picture_name(member.name)) {
-      sample.picture = part;
-    } else if (extension == "cls") {
-      sample.number = part;
-    } else if (extension == "json") {
-      sample.json = part;
+    if (num_members == 0 || shard.samples.back().key != name->key) {
+      finish();
+      shard.samples.push_back({.key = name->key, .parts = {}});
     }
+    ++num_members;
+    take_part(shard.samples.back(), name->kind, member, *shard.source);
   }
+  finish();
   return shard;
 }
 
@@ -73,6 +124,10 @@ class ImageShards : public ImageDataset {
       shards_[i].first_sample = size_;
       size_ += std::ssize(shards_[i].samples);
       is_remote_ = is_remote_ || lockstep::is_remote(tars[i]);
+      if (shards_[i].num_unrelated > 0) {
+        log::info("data", "{}: {} files belong to no sample and are left out", tars[i],
+                  shards_[i].num_unrelated);
+      }
     }
   }
 
@@ -86,25 +141,26 @@ class ImageShards : public ImageDataset {
     const Shard& shard = *std::prev(behind);
     const ShardSample& sample = shard.samples[static_cast<size_t>(index - shard.first_sample)];
     const std::string name = fmt::format("{}: sample {}", shard.source->name(), sample.key);
-    if (sample.picture.size_bytes == 0) {
+    const Part& picture = sample.picture();
+    if (!picture.is_there()) {
       throw FormatError("{} has no picture (.jpg, .jpeg or .png)", name);
     }
-    check_file_size(sample.picture.size_bytes, name);
-    return {
-        .name = name,
-        .bytes = shard.source->read_text(sample.picture.offset_bytes, sample.picture.size_bytes),
-        .label = label_of(shard, sample, name)};
+    check_file_size(picture.size_bytes, name);
+    return {.name = name,
+            .bytes = shard.source->read_text(picture.offset_bytes, picture.size_bytes),
+            .label = label_of(shard, sample, name)};
   }
   bool is_remote() const override { return is_remote_; }
 
-  static int64_t label_of(const Shard& shard, const ShardSample& sample, const std::string& name) {
-    const Part& part = sample.number.size_bytes > 0 ? sample.number : sample.json;
-    if (part.size_bytes == 0 || part.size_bytes > kMaxLabelBytes) {
+  int64_t label_of(const Shard& shard, const ShardSample& sample, const std::string& name) const {
+    const bool is_number = sample.parts[kNumber].is_there();
+    const Part& part = sample.parts[is_number ? kNumber : kJson];
+    if (!part.is_there() || part.size_bytes > kMaxLabelBytes) {
       throw FormatError("{} has no label (.cls, or .json with \"label\")", name);
     }
     std::string text = shard.source->read_text(part.offset_bytes, part.size_bytes);
     int64_t label = -1;
-    if (sample.number.size_bytes > 0) {
+    if (is_number) {
       text.resize(std::min(text.find_last_not_of(" \r\n") + 1, text.size()));
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
       label = error == std::errc() && end == text.data() + text.size() ? label : -1;
@@ -113,6 +169,12 @@ class ImageShards : public ImageDataset {
     }
     if (label < 0) {
       throw FormatError("{} has a label that is no whole number of at least 0", name);
+    }
+    if (options().num_classes > 0 && label >= options().num_classes) {
+      throw UsageError(
+          "{} has the label {}, which is not below num_classes = {} (model.num_classes of a "
+          "recipe); raise it, or correct the label",
+          name, label, options().num_classes);
     }
     return label;
   }

@@ -34,9 +34,6 @@ void for_each_line(const std::string& path, const std::string& text, Function fu
       line.remove_suffix(1);
     }
     const std::string place = fmt::format("{}:{}", path, number);
-    if (line.empty()) {
-      throw FormatError("{}: the line is empty; delete it", place);
-    }
     if (line.find('\r') != std::string_view::npos) {
       throw FormatError("{}: a carriage return inside the line; which lines are meant?", place);
     }
@@ -48,6 +45,13 @@ Vocabulary read_vocab_txt(const std::string& path) {
   Vocabulary vocabulary;
   for_each_line(path, read_file(path, kMaxVocabularyBytes),
                 [&](std::string_view line, size_t number, const std::string& place) {
+                  if (line.empty()) {
+                    throw FormatError(
+                        "{}: the line is empty, so no token has the id {}; put its token back, or "
+                        "one that no text holds (\"[unused-{}]\"). Without the line every id "
+                        "behind it would be another",
+                        place, number - 1, number - 1);
+                  }
                   vocabulary.add(line, static_cast<int64_t>(number) - 1, place);
                 });
   return vocabulary;
@@ -59,6 +63,9 @@ std::vector<Merge> read_merges(const std::string& path) {
                 [&](std::string_view line, size_t number, const std::string& place) {
                   if (line.starts_with("#version")) {
                     return;
+                  }
+                  if (line.empty()) {  // merges are ranked by their order alone
+                    throw FormatError("{}: the line is empty; delete it", place);
                   }
                   const size_t blank = line.find(' ');
                   if (blank == std::string_view::npos || blank == 0 || blank + 1 == line.size() ||

@@ -51,6 +51,9 @@ class TextDataset : public Dataset {
         lines_(find_lines(*source_)),
         corrupt_(options_.on_corrupt) {
     tokenizer_.encode("", {.max_length = options_.max_length});  // refuses what is too short
+    if (options_.num_labels > 0) {
+      check_labels();
+    }
   }
 
   int64_t size() const override { return std::ssize(lines_); }
@@ -72,37 +75,61 @@ class TextDataset : public Dataset {
     for (const LabelledText& text : texts) {
       int64_t* const end = std::copy(text.ids.begin(), text.ids.end(), ids);
       ids += longest;
-      std::fill(end, ids, padding_id());
+      std::fill(end, ids, padding_id(tokenizer_));
       *labels++ = text.label;
     }
     return batch;
   }
 
  private:
-  int64_t padding_id() const {
-    const SpecialIds& special = tokenizer_.special_ids();
-    return special.padding.value_or(special.end.value_or(0));
+  // What is wrong with a label is said before the first step, not in the middle of an epoch.
+  void check_labels() const {
+    for (const LinePlace& line : lines_) {
+      try {
+        label_of(parse(line), place_of(line));
+      } catch (const FormatError&) {
+        if (options_.on_corrupt == CorruptSample::Fatal) {
+          throw;
+        }
+      }
+    }
   }
 
   LabelledText read(int64_t index) const {
     const LinePlace& line = lines_[static_cast<size_t>(index)];
-    const std::string text = source_->read_text(line.offset_bytes, line.size_bytes);
-    const std::string place = fmt::format("{}:{}", source_->name(), line.number);
     try {
-      const Json json = parse_json_line(text, place);
-      LabelledText sample;
-      sample.label = number_field(json, options_.label_field.c_str(), place);
-      if (sample.label < 0) {
-        throw FormatError("{}: \"{}\" is {}, it must be at least 0", place, options_.label_field,
-                          sample.label);
-      }
-      sample.ids = tokenizer_.encode(text_field(json, options_.text_field.c_str(), place),
-                                     {.max_length = options_.max_length});
-      return sample;
+      const Json json = parse(line);
+      const std::string place = place_of(line);
+      return {.ids = tokenizer_.encode(text_field(json, options_.text_field.c_str(), place),
+                                       {.max_length = options_.max_length}),
+              .label = label_of(json, place)};
     } catch (const FormatError& error) {
       corrupt_.take(index, error);
       return {};
     }
+  }
+
+  std::string place_of(const LinePlace& line) const {
+    return fmt::format("{}:{}", source_->name(), line.number);
+  }
+
+  Json parse(const LinePlace& line) const {
+    return parse_json_line(source_->read_text(line.offset_bytes, line.size_bytes), place_of(line));
+  }
+
+  int64_t label_of(const Json& json, const std::string& place) const {
+    const int64_t label = number_field(json, options_.label_field.c_str(), place);
+    if (label < 0) {
+      throw FormatError("{}: \"{}\" is {}, it must be at least 0", place, options_.label_field,
+                        label);
+    }
+    if (options_.num_labels > 0 && label >= options_.num_labels) {
+      throw UsageError(
+          "{}: \"{}\" is {}, which is not below num_labels = {} (model.num_labels of a recipe); "
+          "raise it, or correct the line",
+          place, options_.label_field, label, options_.num_labels);
+    }
+    return label;
   }
 
   const LabelledTextOptions options_;
@@ -114,11 +141,19 @@ class TextDataset : public Dataset {
 
 }  // namespace
 
+int64_t padding_id(const Tokenizer& tokenizer) {
+  const SpecialIds& special = tokenizer.special_ids();
+  return special.padding.value_or(special.end.value_or(0));
+}
+
 std::shared_ptr<const Dataset> open_labelled_text(const std::string& jsonl,
                                                   LabelledTextOptions options) {
-  if (options.tokenizer.empty() || options.max_length < 1) {
-    throw UsageError("labelled text: it needs a tokenizer and a max_length of at least 1, not {}",
-                     options.max_length);
+  if (options.tokenizer.empty() || options.max_length < 1 || options.num_labels < 0) {
+    throw UsageError(
+        "labelled text: it needs a tokenizer, a max_length of at least 1, not {}, and num_labels "
+        "of "
+        "at least 0, not {}",
+        options.max_length, options.num_labels);
   }
   std::unique_ptr<ByteSource> source = open_source(jsonl);
   if (is_remote(jsonl)) {

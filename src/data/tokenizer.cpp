@@ -99,8 +99,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
       throw UsageError("decode: {} is no id of this tokenizer, whose vocabulary has {}", id,
                        vocab_size());
     }
-    if (!options.skip_special_tokens || !parts_->added.is_special(*token)) {
-      tokens.push_back(parts_->added.shown(id, *token));
+    // What is shown decides, as in Hugging Face's: a special token that is normalized may stay.
+    const std::string_view shown = parts_->added.shown(id, *token);
+    if (!options.skip_special_tokens || !parts_->added.is_special(shown)) {
+      tokens.push_back(shown);
     }
   }
   return parts_->model->join(tokens);

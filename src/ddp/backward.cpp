@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/backend.h"
 #include "ddp/reduce_clock.h"
 #include "ddp/reducer_impl.h"
 
@@ -193,7 +194,11 @@ void Reducer::Impl::send_next_bucket() {
       group_.all_reduce(bucket.buffer, {.op = op});
     }
   }
-  work.on_done([clock = backward_.clock, index](std::exception_ptr) { clock->ended(index); });
+  if (const auto& state = WorkAccess::state(work)) {
+    state->on_done([clock = backward_.clock, index](std::exception_ptr) { clock->ended(index); });
+  } else {
+    backward_.clock->ended(index);
+  }
   backward_.works.push_back(std::move(work));
 }
 

@@ -76,12 +76,22 @@ Join::Join(std::shared_ptr<Reducer> reducer, JoinOptions options) : reducer_(std
   reducer_->impl_->begin_join(options);
 }
 
+Join& Join::operator=(Join&& other) noexcept {
+  Join old(std::move(*this));  // ends at the end of this scope
+  reducer_ = std::move(other.reducer_);
+  return *this;
+}
+
 Join::~Join() {
-  reducer_->impl_->abandon_join();
+  if (reducer_) {
+    reducer_->impl_->abandon_join();
+  }
 }
 
 void Join::wait() {
-  reducer_->impl_->wait_for_join();
+  if (reducer_) {
+    reducer_->impl_->wait_for_join();
+  }
 }
 
 }  // namespace lockstep

@@ -51,7 +51,14 @@ std::string broadcast_text(Group& group, const std::string& text, int from) {
 }  // namespace
 
 void check_same_model(Group& group, const NamedTensors& tensors) {
-  const std::string mine = join(describe(tensors));
+  check_same_lines(group, describe(tensors),
+                   {.what = "ddp: the model differs between ranks",
+                    .advice = "build the same model on every rank"});
+}
+
+void check_same_lines(Group& group, const std::vector<std::string>& lines,
+                      const Difference& difference) {
+  const std::string mine = join(lines);
   const std::string first = broadcast_text(group, mine, 0);
   at::Tensor differing = at::full({1}, mine == first ? group.size() : group.rank(), at::kLong);
   group.all_reduce(differing, {.op = ReduceOp::Min});
@@ -59,18 +66,16 @@ void check_same_model(Group& group, const NamedTensors& tensors) {
   if (rank == group.size()) {
     return;
   }
-  // All ranks learn the lowest differing rank's model, so that all can say the same sentence.
+  // All ranks learn the lowest differing rank's lines, so that all can say the same sentence.
   const std::vector<std::string> theirs = split(broadcast_text(group, mine, rank));
   const std::vector<std::string> ours = split(first);
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
     ++i;
   }
-  throw UsageError(
-      "ddp: the model differs between ranks: rank 0 has {}, rank {} has {}; build the same model "
-      "on every rank",
-      i < ours.size() ? ours[i] : "nothing more", rank,
-      i < theirs.size() ? theirs[i] : "nothing more");
+  throw UsageError("{}: rank 0 has {}, rank {} has {}; {}", difference.what,
+                   i < ours.size() ? ours[i] : "nothing more", rank,
+                   i < theirs.size() ? theirs[i] : "nothing more", difference.advice);
 }
 
 }  // namespace lockstep

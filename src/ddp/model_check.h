@@ -1,6 +1,9 @@
 #pragma once
 
-// The model, found the same on all ranks.
+// What must be the same on all ranks, compared.
+
+#include <string>
+#include <vector>
 
 #include <lockstep/comm/group.h>
 
@@ -11,5 +14,15 @@ namespace lockstep {
 // Throws UsageError on every rank if names, shapes, types or requires_grad differ from rank 0's;
 // the first difference and the rank that has it are named.
 void check_same_model(Group& group, const NamedTensors& tensors);
+
+// The words around the first difference: "WHAT: rank 0 has A, rank 2 has B; ADVICE".
+struct Difference {
+  std::string what;
+  std::string advice;
+};
+
+// Throws UsageError on every rank if a rank's lines are not rank 0's. Collective.
+void check_same_lines(Group& group, const std::vector<std::string>& lines,
+                      const Difference& difference);
 
 }  // namespace lockstep

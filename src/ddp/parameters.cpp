@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/ranges.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <lockstep/base/error.h>
@@ -54,6 +55,27 @@ void check_names(const torch::nn::Module& module, const std::vector<std::string>
   }
 }
 
+// model->to(torch::kDouble) leaves every tensor where it was and puts other memory into it, which
+// the buckets do not fit; libtorch forgets the hooks with it.
+void check_types(const ModelTensors& before) {
+  for (const TrainedParameter& parameter : before.trained) {
+    const at::Tensor& tensor = parameter.tensor;
+    if (tensor.scalar_type() != parameter.type) {
+      throw UsageError(
+          "ddp: parameter '{}' was {} when the model was wrapped and is {} now, but its gradient's "
+          "memory was made then; call model->to(...) before making the DistributedDataParallel, "
+          "or make a new one after it",
+          parameter.name, c10::toString(parameter.type), c10::toString(tensor.scalar_type()));
+    }
+    if (tensor.sizes() != at::IntArrayRef(parameter.sizes)) {
+      throw UsageError(
+          "ddp: parameter '{}' had the shape [{}] when the model was wrapped and has [{}] now; "
+          "make a new DistributedDataParallel after such a change",
+          parameter.name, fmt::join(parameter.sizes, ", "), fmt::join(tensor.sizes(), ", "));
+    }
+  }
+}
+
 }  // namespace
 
 ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
@@ -64,7 +86,12 @@ ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::
   const std::set<void*> sparse = sparse_weights(module);
   for (const auto& [name, tensor] : tensors.parameters) {
     if (tensor.requires_grad()) {
-      tensors.trained.push_back({name, tensor, sparse.count(tensor.unsafeGetTensorImpl()) != 0});
+      tensors.trained.push_back(
+          {.name = name,
+           .tensor = tensor,
+           .has_sparse_gradient = sparse.count(tensor.unsafeGetTensorImpl()) != 0,
+           .type = tensor.scalar_type(),
+           .sizes = tensor.sizes().vec()});
     }
   }
   if (tensors.trained.empty()) {
@@ -76,6 +103,7 @@ ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::
 
 void check_unchanged(const torch::nn::Module& module, const std::vector<std::string>& ignored,
                      const ModelTensors& before) {
+  check_types(before);
   size_t next = 0;
   for (const auto& [name, tensor] : unique_tensors(module.named_parameters(), ignored)) {
     if (!tensor.requires_grad()) {

@@ -21,6 +21,8 @@ struct TrainedParameter {
   std::string name;
   at::Tensor tensor;
   bool has_sparse_gradient = false;  // of an Embedding made with sparse(true)
+  at::ScalarType type = at::kFloat;  // when the model was wrapped
+  std::vector<int64_t> sizes = {};
 };
 
 struct ModelTensors {

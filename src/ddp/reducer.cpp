@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
-#include <thread>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -14,15 +13,39 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "comm/host_cores.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/model_check.h"
 #include "ddp/reducer_impl.h"
 #include "ddp/verify.h"
 
 namespace lockstep {
+namespace {
+
+// All that decides which collectives a rank calls, and when. What is ignored shows in the model.
+std::vector<std::string> describe(const DdpOptions& options) {
+  static constexpr const char* kOverlaps[] = {"Auto", "Always", "Never"};
+  return {fmt::format("bucket_bytes = {}", options.bucket_bytes),
+          fmt::format("first_bucket_bytes = {}", options.first_bucket_bytes),
+          fmt::format("overlap = {}", kOverlaps[static_cast<int>(options.overlap)]),
+          fmt::format("find_unused_parameters = {}", options.find_unused_parameters),
+          fmt::format("static_graph = {}", options.static_graph),
+          fmt::format("broadcast_buffers = {}", options.broadcast_buffers),
+          fmt::format("init_sync = {}", options.init_sync),
+          fmt::format("shards = {}", options.shards),
+          fmt::format("verify_every = {}", options.verify_every),
+          options.comm_hook ? "a comm_hook" : "no comm_hook"};
+}
+
+}  // namespace
 
 Reducer::Impl::Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options)
     : module_(std::move(module)), group_(std::move(group)), options_(std::move(options)) {
+  if (group_.size() > 1) {
+    check_same_lines(group_, describe(options_),
+                     {.what = "ddp: the options differ between ranks",
+                      .advice = "give every rank the same DdpOptions"});
+  }
   check_options();
   tensors_ = tensors_of(*module_, options_.ignored);
   set_shards();
@@ -88,11 +111,15 @@ bool Reducer::Impl::is_needed() const {
   return group_.size() > 1 || num_local_shards_ > 1 || options_.comm_hook || optimizer_;
 }
 
+// The order of collectives depends on it, so that all ranks must come to the same answer: it is
+// made of what all of them may use together, and not of one rank's binding.
 void Reducer::Impl::choose_overlap() {
-  const auto num_cores = static_cast<int>(std::thread::hardware_concurrency());  // that we may use
-  const bool has_spare_core = group_.backend_name() != "shm" || group_.size() < num_cores;
-  overlaps_ =
-      options_.overlap == Overlap::Always || (options_.overlap == Overlap::Auto && has_spare_core);
+  if (options_.overlap != Overlap::Auto || group_.backend_name() != "shm") {
+    overlaps_ = options_.overlap != Overlap::Never;
+    return;
+  }
+  const int num_cores = host_cores(group_).front().num_cores;
+  overlaps_ = group_.size() < num_cores;
   log::debug("ddp", "buckets are reduced {}: {} ranks, {} cores",
              overlaps_ ? "while backward computes" : "at the end of backward", group_.size(),
              num_cores);
@@ -373,8 +400,16 @@ NoSync::NoSync(std::shared_ptr<Reducer> reducer) : reducer_(std::move(reducer)) 
   reducer_->impl_->begin_no_sync();
 }
 
+NoSync& NoSync::operator=(NoSync&& other) noexcept {
+  NoSync old(std::move(*this));  // ends at the end of this scope
+  reducer_ = std::move(other.reducer_);
+  return *this;
+}
+
 NoSync::~NoSync() {
-  reducer_->impl_->end_no_sync();
+  if (reducer_) {
+    reducer_->impl_->end_no_sync();
+  }
 }
 
 }  // namespace lockstep

@@ -42,11 +42,13 @@ constexpr Phrase kPhrases[] = {
      "다음 단계에서 DistributedDataParallel이 바로잡습니다."},
     {"wrap",
      "Step 2: DistributedDataParallel broadcasts rank 0's weights all the same. It is a seat "
-     "belt: a rank that was started with another seed or another program would be found out "
-     "here, not after a week. It took {0} s and sent {1} to other nodes; models that it "
+     "belt: whatever values a rank began with, after another seed say, are overwritten here, and "
+     "a model whose names or shapes differ is refused. It took {0} s and sent {1} to other nodes; "
+     "models that it "
      "changed: {2}.",
      "2단계: 그래도 DistributedDataParallel은 랭크 0의 가중치를 broadcast합니다. 안전벨트입니다. "
-     "다른 시드나 다른 프로그램으로 시작한 랭크가 있다면 일주일 뒤가 아니라 여기서 드러납니다. "
+     "다른 시드로 시작한 랭크가 있다면 그 값은 여기서 랭크 0의 값으로 덮어쓰이고, 이름이나 모양이 "
+     "다른 모델은 거부됩니다. "
      "걸린 시간 {0} 초, 다른 노드로 보낸 양 {1}, 이때 바뀐 모델의 수: {2}."},
     {"ready", "Step 3, ready: different models on {0} ranks: {1}. Reads from storage in all: {2}.",
      "3단계, 준비 완료: 랭크 수 {0}, 서로 다른 모델의 수 {1}. 스토리지 읽기 합계: {2}."},

@@ -15,8 +15,8 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kBlockBytes = 512;
-constexpr uint64_t kMaxExtendedBytes = 64u << 10;
-constexpr uint64_t kMaxTailBytes = 64u << 10;  // writers fill up to a "record", usually 10 KiB
+constexpr uint64_t kMaxExtendedBytes = 1u << 20;  // attributes of a Mac's files are long
+constexpr uint64_t kMaxTailBytes = 64u << 10;     // writers fill up to a "record", usually 10 KiB
 constexpr size_t kChecksumAt = 148;
 constexpr size_t kTypeAt = 156;
 
@@ -44,24 +44,42 @@ bool is_checksum_right(std::string_view header) {
   return octal(header.substr(kChecksumAt, 8)) == sum;
 }
 
-// Lines "LENGTH KEY=VALUE\n".
-bool says_what(std::string_view lines) {
+struct Record {
+  std::string_view key;
+  std::string_view value;
+};
+
+// Lines "LENGTH KEY=VALUE\n" of PAX; nothing if they are none.
+std::optional<std::vector<Record>> parse_records(std::string_view lines) {
+  std::vector<Record> records;
   while (!lines.empty()) {
     size_t length = 0;
     const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
     const auto digits = static_cast<size_t>(end - lines.data());
-    if (error != std::errc() || length <= digits || length > lines.size() || *end != ' ') {
-      return true;
+    if (error != std::errc() || length < digits + 2 || length > lines.size() || *end != ' ' ||
+        lines[length - 1] != '\n') {
+      return std::nullopt;
     }
-    const std::string_view record = lines.substr(digits + 1, length - digits - 1);
-    const std::string_view key = record.substr(0, record.find('='));
-    if (key != "mtime" && key != "atime" && key != "ctime" && key != "uid" && key != "gid" &&
-        key != "uname" && key != "gname" && key != "comment") {
-      return true;
+    const std::string_view record = lines.substr(digits + 1, length - digits - 2);
+    const size_t equals = record.find('=');
+    if (equals == record.npos) {
+      return std::nullopt;
     }
+    records.push_back({.key = record.substr(0, equals), .value = record.substr(equals + 1)});
     lines.remove_prefix(length);
   }
-  return false;
+  return records;
+}
+
+// Says who and when, not what.
+bool is_harmless(std::string_view key) {
+  return key == "mtime" || key == "atime" || key == "ctime" || key == "uid" || key == "gid" ||
+         key == "uname" || key == "gname" || key == "comment";
+}
+
+// Links, devices and folders: no data follow, whatever size they state.
+bool has_no_data(char type) {
+  return type >= '1' && type <= '6';
 }
 
 class Members {
@@ -94,43 +112,100 @@ class Members {
           "wrong",
           source_.name(), offset_);
     }
-    const TarMember member{
+    const char type = header[kTypeAt];
+    TarMember member{
         .name = name_in(header), .offset_bytes = offset_ + kBlockBytes, .size_bytes = *size};
-    if (*size > source_.size() - member.offset_bytes) {
+    if (options_.allow_any && has_no_data(type)) {
+      member.size_bytes = 0;
+    }
+    const bool describes_next =
+        type == 'x' || type == 'g' || (options_.allow_any && (type == 'L' || type == 'K'));
+    if (!describes_next) {
+      member.name = next_.name.value_or(member.name);
+      member.size_bytes = next_.size_bytes.value_or(member.size_bytes);
+      next_ = {};
+    }
+    if (member.size_bytes > source_.size() - member.offset_bytes) {
       throw FormatError(
           "{}: member {} of the tar ({} bytes at offset {}) ends beyond the file's "
           "{}; it is truncated",
-          source_.name(), shown(member.name), *size, member.offset_bytes, source_.size());
+          source_.name(), shown(member.name), member.size_bytes, member.offset_bytes,
+          source_.size());
     }
-    add(member, header[kTypeAt]);
-    offset_ = std::min(member.offset_bytes + rounded_up(*size, kBlockBytes), source_.size());
+    if (describes_next) {
+      describe_next(member, type);
+    } else {
+      add(member, type);
+    }
+    offset_ =
+        std::min(member.offset_bytes + rounded_up(member.size_bytes, kBlockBytes), source_.size());
     return true;
   }
 
-  // In long names the folders are in a field of their own.
+  // In long names the folders are in a field of their own; GNU's own layout has dates there.
   static std::string name_in(std::string_view header) {
-    const std::string_view folder = text(header.substr(345, 155));
+    const bool is_gnu = header.substr(257, 8) == std::string_view("ustar  \0", 8);
+    const std::string_view folder = is_gnu ? "" : text(header.substr(345, 155));
     const std::string_view name = text(header.substr(0, 100));
     return folder.empty() ? std::string(name) : fmt::format("{}/{}", folder, name);
   }
 
-  void add(const TarMember& member, char type) {
-    if (type == 'x' || type == 'g') {
-      if (member.size_bytes > kMaxExtendedBytes ||
-          says_what(source_.read_text(member.offset_bytes, member.size_bytes))) {
-        throw FormatError(
-            "{}: the extended header at offset {} of the tar changes more than dates "
-            "and owners",
-            source_.name(), member.offset_bytes);
+  void describe_next(const TarMember& member, char type) {
+    if (member.size_bytes > kMaxExtendedBytes) {
+      throw FormatError(
+          "{}: the extended header at offset {} of the tar has {} bytes, the limit is {}",
+          source_.name(), member.offset_bytes, member.size_bytes, kMaxExtendedBytes);
+    }
+    const std::string bytes = source_.read_text(member.offset_bytes, member.size_bytes);
+    if (type == 'L' || type == 'K') {
+      if (type == 'L') {  // K: where a link leads
+        next_.name = text(bytes);
       }
       return;
     }
-    if (type == '5' && options_.allow_folders && member.size_bytes == 0) {
+    const auto records = parse_records(bytes);
+    bool is_understood = records.has_value();
+    for (const Record& record : records.value_or(std::vector<Record>{})) {
+      is_understood = is_understood && take_record(record, type);
+    }
+    if (!is_understood) {
+      throw FormatError("{}: the extended header at offset {} of the tar {}", source_.name(),
+                        member.offset_bytes,
+                        options_.allow_any ? "is damaged, or of a sparse file, which is not known"
+                                           : "changes more than dates and owners");
+    }
+  }
+
+  // False for what would change the meaning of the member in a way that is not known here.
+  bool take_record(const Record& record, char type) {
+    if (is_harmless(record.key)) {
+      return true;
+    }
+    if (!options_.allow_any || record.key.starts_with("GNU.sparse")) {
+      return false;
+    }
+    if (record.key == "path") {
+      next_.name = record.value;
+      return type == 'x';  // one name for all members would be none
+    }
+    if (record.key == "size") {
+      uint64_t size = 0;
+      const char* const last = record.value.data() + record.value.size();
+      const auto [end, error] = std::from_chars(record.value.data(), last, size);
+      next_.size_bytes = size;
+      return type == 'x' && error == std::errc() && end == last;
+    }
+    return true;  // attributes, where a link leads, what a vendor keeps
+  }
+
+  void add(const TarMember& member, char type) {
+    const bool is_file = type == '0' || type == '\0' || (options_.allow_any && type == '7');
+    if (options_.allow_any && (!is_file || member.name.ends_with('/'))) {
       return;
     }
     const bool is_plain = !member.name.empty() && member.name != "." && member.name != ".." &&
-                          (options_.allow_folders || member.name.find('/') == member.name.npos);
-    if ((type != '0' && type != '\0') || !is_plain) {
+                          (options_.allow_any || member.name.find('/') == member.name.npos);
+    if (!is_file || !is_plain) {
       throw FormatError(
           "{}: member {} at offset {} of the tar is no regular file with a plain "
           "name",
@@ -156,7 +231,14 @@ class Members {
 
   const ByteSource& source_;
   const TarOptions options_;
+  // What an extended header said of the member that follows.
+  struct Next {
+    std::optional<std::string> name;
+    std::optional<uint64_t> size_bytes;
+  };
+
   uint64_t offset_ = 0;
+  Next next_;
   std::vector<TarMember> members_;
   std::unordered_set<std::string> names_;
 };

@@ -19,12 +19,15 @@ struct TarMember {
 
 struct TarOptions {
   size_t max_members = 1000;
-  bool allow_folders = false;  // true: names may be paths; folders themselves are left out
+  // false: what torch wrote. A name that is a path, a member that is no regular file and an
+  // extended header that says more than who and when are refused.
+  // true: what any tar may hold. Names may be paths and may come from extended headers (PAX's
+  // "path" and "size", GNU's long names); folders, links and devices are left out.
+  bool allow_any = false;
 };
 
-// Regular files with plain names, each once, up to the end mark, and nothing but zeros behind it.
-// Extended headers may say who and when, not what: one that changes a name or a size is refused.
-// Throws FormatError.
+// Regular files, each once, up to the end mark, and nothing but zeros behind it. Throws
+// FormatError.
 std::vector<TarMember> read_tar(const ByteSource& source, const TarOptions& options = {});
 
 }  // namespace lockstep

@@ -13,10 +13,13 @@ struct ProgramOptions {
   bool run_path = false;             // a script, folder or zip for Python's runpy.run_path
   bool no_python = false;            // executed as it is, whatever its name
   std::string python = "python3";
+  bool is_here = true;  // false: the program is in an image, where nobody can look now
 };
 
-// A file named *.py runs under Python, unbuffered; anything else (a binary, a script with "#!") as
-// it is. Throws UsageError if there is no program or two of the flags are set.
+// What torchrun would give to Python runs under Python, unbuffered: a file named *.py, a folder,
+// and, if it is not executable, a zip, a script whose "#!" names Python and a file without an
+// extension. Anything else (a binary, a script with "#!" and chmod +x, a name in PATH) runs as it
+// is. Throws UsageError if there is no program or two of the flags are set.
 std::vector<std::string> make_command(const ProgramOptions& options);
 
 struct RankNumbers {
@@ -26,9 +29,8 @@ struct RankNumbers {
 };
 
 // {rank}, {local_rank} and {world_size} replaced in the arguments, for programs that are told their
-// rank on the command line. A name after "$" is a shell's variable and stays, but for torchrun's
-// own
-// ${local_rank}.
+// rank on the command line. A backslash is an escape: \{rank} becomes the text {rank}. A name after
+// "$" is a shell's variable and stays, but for torchrun's own ${local_rank}.
 std::vector<std::string> fill_placeholders(std::vector<std::string> command,
                                            const RankNumbers& numbers);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <signal.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,9 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
   if (found == members_.end() || is_over()) {
     return;  // refused or given up: what it still says does not count
   }
+  if (std::exchange(found->second.is_suspect, false)) {
+    say(who(found->second) + " is back");
+  }
   found->second.last_heard = now;
   if (message.kind == MemberSays::Signal && may_leave(found->second, message.signal)) {
     let_go(id, message.signal, now);
@@ -52,14 +56,17 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
 void Coordinator::start(Time now) {
   ++generation_;
   ranks_.clear();
+  culprit_by_.reset();
   cause_ = {};
+  was_cut_short_ = false;
   stop_asked_.reset();
   const std::vector<MemberId> order = order_members();
   Assignment next{.generation = generation_,
                   .restart_count = restarts_,
                   .num_nodes = 0,
                   .world_size = 0,
-                  .store = options_.store};
+                  .store = options_.store,
+                  .run = options_.run};
   const MemberInfo& first = members_.at(order.front()).info;
   next.master_addr = first.address;
   next.master_port = first.master_port;
@@ -98,7 +105,7 @@ void Coordinator::take(MemberId id, Member& member, const MemberMessage& message
   if (message.kind == MemberSays::Failed) {
     break_off(members_.size() > 1 ? fmt::format("{}: {}", who(member), message.text) : message.text,
               message.status.shell_code());
-    fail(false, now);
+    fail(false, now, message.rank);
     return;
   }
   if (message.rank < 0 || message.rank >= static_cast<int>(ranks_.size())) {
@@ -128,13 +135,32 @@ void Coordinator::take_end(const MemberMessage& message, Time now) {
   rank.error = message.error;
   rank.log_folder = message.log_folder;
   rank.is_log_whole = message.is_log_whole;
-  if (rank.failed()) {
+  const bool has_failure = std::any_of(ranks_.begin(), ranks_.end(),
+                                       [](const RankRecord& other) { return other.failed(); });
+  if (has_failure && !awaits_culprit(now)) {
     fail(false, now);
   }
 }
 
+// A rank that gives up tells the others, who fail for that reason and often end before it does. It
+// has a moment to end by itself: the report is about it, its exit code and its last words.
+bool Coordinator::awaits_culprit(Time now) {
+  constexpr auto kCulpritTime = std::chrono::seconds(2);
+  const auto culprit = actions_.first_to_fail();
+  if (state_ != State::Running || !culprit || *culprit < 0 ||
+      *culprit >= static_cast<int>(ranks_.size())) {
+    return false;
+  }
+  RankRecord& rank = ranks_[static_cast<size_t>(*culprit)];
+  rank.was_first = true;
+  if (!culprit_by_) {
+    culprit_by_ = now + kCulpritTime;
+  }
+  return !rank.ended && now < *culprit_by_;
+}
+
 // A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
-void Coordinator::fail(bool is_membership, Time now) {
+void Coordinator::fail(bool is_membership, Time now, int gone_rank) {
   if (state_ != State::Running) {
     return;
   }
@@ -144,12 +170,33 @@ void Coordinator::fail(bool is_membership, Time now) {
     ++restarts_;
   }
   if (start_anew) {
-    actions_.say(make_report(options_.name, ranks_, cause_).text);
+    actions_.say(make_report(options_.name, ranks_to_be_stopped(gone_rank), told_cause()).text);
     say(is_free ? "starting all ranks anew without it"
                 : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
                               options_.max_restarts));
   }
   stop(start_anew, now);
+}
+
+// The ranks as they will be once they are stopped, for a report that is told before. Those of hosts
+// that are lost, and of a node that is gone with all its ranks (`gone_rank` is one of them), are
+// not there to be stopped.
+std::vector<RankRecord> Coordinator::ranks_to_be_stopped(int gone_rank) const {
+  std::vector<RankRecord> ranks = ranks_;
+  const bool is_node_gone = gone_rank >= 0 && gone_rank < static_cast<int>(ranks.size());
+  const int gone_node = is_node_gone ? ranks[static_cast<size_t>(gone_rank)].node : -1;
+  for (RankRecord& rank : ranks) {
+    const bool is_there = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+      const Member& member = entry.second;
+      return member.order >= 0 && rank.node >= member.place.first_node &&
+             rank.node < member.place.first_node + member.info.num_nodes;
+    });
+    if (!rank.ended && is_there && rank.node != gone_node) {
+      rank.ended = rank.stopped = true;
+      rank.status = {.signal = SIGTERM};
+    }
+  }
+  return ranks;
 }
 
 void Coordinator::break_off(const std::string& why, int code) {
@@ -159,10 +206,10 @@ void Coordinator::break_off(const std::string& why, int code) {
   }
 }
 
-void Coordinator::stop(bool start_anew, Time now) {
+void Coordinator::stop(bool start_anew, Time now, int signal) {
   state_ = State::Stopping;
   start_anew_ = start_anew;
-  tell_all(HeadSays::Stop);
+  tell_all(HeadSays::Stop, signal);
   settle(now);
 }
 
@@ -242,15 +289,16 @@ void Coordinator::signal(int signal, Time now) {
   if (state_ == State::Stopping) {
     if (stop_asked_) {  // they were asked; now they are told
       stop_asked_.reset();
-      stop(false, now);
+      stop(false, now, signal);
     } else if (signal == SIGINT) {
+      was_cut_short_ = true;
       tell_all(HeadSays::Kill);
     }
     return;
   }
   cause_ = {.signal = signal};
   if (state_ == State::Gathering) {
-    end(make_report(options_.name, ranks_, cause_));
+    end(make_report(options_.name, ranks_, told_cause()));
     return;
   }
   const bool is_polite = signal == SIGTERM && actions_.ask_ranks("stop") > 0;
@@ -263,7 +311,7 @@ void Coordinator::signal(int signal, Time now) {
     start_anew_ = false;
     state_ = State::Stopping;
   } else {
-    stop(false, now);
+    stop(false, now, signal);
   }
 }
 
@@ -285,7 +333,14 @@ void Coordinator::settle(Time now) {
     }
     return;
   }
-  end(make_report(options_.name, ranks_, cause_));
+  end(make_report(options_.name, ranks_, told_cause()));
+}
+
+StopCause Coordinator::told_cause() const {
+  StopCause cause = cause_;
+  cause.grace = options_.stop_grace;
+  cause.was_cut_short = was_cut_short_;
+  return cause;
 }
 
 void Coordinator::end(Report report) {
@@ -305,6 +360,27 @@ void Coordinator::tell_end(MemberId id) {
   actions_.hang_up(id);
 }
 
+void Coordinator::notice_silence(Time now) {
+  std::vector<MemberId> silent;
+  for (auto& [id, member] : members_) {
+    const auto silence = now - member.last_heard;
+    if (member.info.is_head ||
+        silence <= std::min<Time::duration>(kSuspectAfter, options_.lost_after)) {
+      continue;
+    }
+    if (silence > options_.lost_after) {
+      silent.push_back(id);
+    } else if (!member.is_suspect) {
+      member.is_suspect = true;
+      say(fmt::format("{} has not been heard of for {}; it is lost after {}", who(member),
+                      to_text(kSuspectAfter), to_text(options_.lost_after)));
+    }
+  }
+  for (const MemberId id : silent) {
+    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+  }
+}
+
 void Coordinator::tick(Time now) {
   if (is_over()) {
     return;
@@ -319,19 +395,14 @@ void Coordinator::tick(Time now) {
     next_beat_ = now + kBeatInterval;
     tell_all(HeadSays::Beat);
   }
-  std::vector<MemberId> silent;
-  for (const auto& [id, member] : members_) {
-    if (!member.info.is_head && now - member.last_heard > options_.lost_after) {
-      silent.push_back(id);
-    }
-  }
-  for (const MemberId id : silent) {
-    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+  notice_silence(now);
+  if (state_ == State::Running && culprit_by_ && now >= *culprit_by_) {
+    fail(false, now);
   }
   if (stop_asked_ && now >= *stop_asked_) {
     stop_asked_.reset();
     say("the ranks that were asked to end still run: stopping them");
-    stop(false, now);
+    stop(false, now, SIGTERM);
   }
   if (state_ != State::Gathering) {
     return;
@@ -383,9 +454,9 @@ Deadline Coordinator::next_tick() const {
   return next;
 }
 
-void Coordinator::tell_all(HeadSays kind) {
+void Coordinator::tell_all(HeadSays kind, int signal) {
   for (const auto& [id, member] : members_) {
-    actions_.send(id, {.kind = kind, .generation = generation_});
+    actions_.send(id, {.kind = kind, .generation = generation_, .signal = signal});
   }
 }
 

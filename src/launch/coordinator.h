@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/socket.h"
 #include "launch/job_message.h"
 #include "launch/report.h"
 
@@ -32,9 +33,10 @@ struct CoordinatorOptions {
   int max_restarts = 0;
   bool usr1_stops = false;  // SIGUSR1 ends the job instead of asking for a checkpoint
   std::string store;        // endpoint of the job's store, told to the ranks
+  std::string run;          // names this run among those of the same job id
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
-  std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);
+  std::chrono::nanoseconds lost_after = kDefaultLostAfter;
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // for ranks that were asked
 };
 
@@ -46,6 +48,7 @@ struct CoordinatorActions {
   // Asks the ranks that listen for it ("checkpoint", "stop"); how many do.
   std::function<size_t(const std::string& request)> ask_ranks;
   std::function<void(const std::string& lines)> say;  // to the user, now
+  std::function<std::optional<int>()> first_to_fail;  // the rank that gave up first, if ranks tell
 };
 
 class Coordinator {
@@ -75,7 +78,8 @@ class Coordinator {
     int64_t sequence = 0;  // in which it came
     int order = -1;        // among the members of the last generation; -1: it was not in it
     Assignment place;
-    bool is_idle = true;  // no process of the generation is left there
+    bool is_idle = true;      // no process of the generation is left there
+    bool is_suspect = false;  // silent for long, but not yet for long enough to be lost
     Time last_heard{};
   };
 
@@ -89,16 +93,20 @@ class Coordinator {
   bool may_leave(const Member& member, int signal) const;
   void let_go(MemberId id, int signal, Time now);
   bool has_failed() const;
-  void fail(bool is_membership, Time now);
+  bool awaits_culprit(Time now);
+  void fail(bool is_membership, Time now, int gone_rank = -1);
+  std::vector<RankRecord> ranks_to_be_stopped(int gone_rank) const;
   void break_off(const std::string& why, int code);
-  void stop(bool start_anew, Time now);
+  void stop(bool start_anew, Time now, int signal = 0);
   void gather(Time now);
   void start(Time now);
+  void notice_silence(Time now);
   std::vector<MemberId> order_members() const;
-  void settle(Time now);  // if no process of the generation is left
+  void settle(Time now);         // if no process of the generation is left
+  StopCause told_cause() const;  // with what the report says of the grace
   void end(Report report);
   void tell_end(MemberId id);
-  void tell_all(HeadSays kind);
+  void tell_all(HeadSays kind, int signal = 0);
   void say(const std::string& sentence) const;
   std::string who(const Member& member) const;
   bool is_elastic() const { return options_.min_nodes < options_.max_nodes; }
@@ -113,14 +121,18 @@ class Coordinator {
   std::map<MemberId, Member> members_;
   std::vector<RankRecord> ranks_;
   StopCause cause_;
+  bool was_cut_short_ = false;  // the ranks were killed without all of their grace
   Report report_;
   Time gather_by_{};                // before that min_nodes must be there
   std::optional<Time> last_call_;   // then the ranks start without those who are missing
+  std::optional<Time> culprit_by_;  // until then the rank that failed first may end by itself
   std::optional<Time> stop_asked_;  // until then the ranks may end as they were asked to
   Time last_tick_{};
   Time next_beat_{};
 };
 
 inline constexpr auto kBeatInterval = std::chrono::milliseconds(250);
+// Silence after which the other side is suspected to be lost, if it is not lost by then.
+inline constexpr auto kSuspectAfter = kDefaultLostAfter;
 
 }  // namespace lockstep

@@ -62,6 +62,7 @@ void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
     }
   }
   if (const std::string reason = why_not(info); !reason.empty()) {
+    say(fmt::format("refused the node on {} (pid {}): {}", info.host, info.pid, reason));
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = reason});
     actions_.hang_up(id);
     return;

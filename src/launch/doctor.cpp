@@ -74,6 +74,10 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options) {
   const HostName host = look_up_host_name();
   checks.push_back(check_host_name(host.name, host.addresses, host.error));
   checks.push_back(check_isolation(pid_namespace_refusal()));
+  if (choose_isolation(IsolationMode::Auto) == IsolationMode::UserNamespace) {
+    checks.back().found = "userns: the kernel ends what a job leaves behind, in a user namespace";
+    checks.back().fix.clear();
+  }
   return checks;
 }
 

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kMinCompiler = 12;
 constexpr uint64_t kMinOpenFiles = 4096;
+constexpr uint64_t kManyOpenFiles = 65536;
 constexpr uint64_t kMinProcesses = 4096;
 constexpr uint64_t kMinSharedMemory = 1ull << 30;
 constexpr auto kToolTimeout = std::chrono::seconds(30);
@@ -189,7 +190,14 @@ CheckResult check_shared_memory(const std::string& folder) {
   const uint64_t free = uint64_t{info.f_bavail} * info.f_frsize;
   result.found =
       fmt::format("memfd works; {}: {:.1f} GiB, {:.1f} free", folder, gib(total), gib(free));
-  if (free < kMinSharedMemory) {
+  if (::access(folder.c_str(), W_OK) != 0) {
+    result.status = CheckStatus::Note;
+    result.found += fmt::format("; it cannot be written to: {}", errno_text(errno));
+    result.fix = fmt::format(
+        "lockstep needs no /dev/shm, but NCCL and Python's loaders do: mount -o remount,rw {}, or "
+        "start the container with one that is writable (docker: no --read-only, or --tmpfs {})",
+        folder, folder);
+  } else if (free < kMinSharedMemory) {
     result.status = CheckStatus::Note;
     result.fix = "lockstep needs no /dev/shm, but NCCL does: docker run --shm-size=8g";
   }
@@ -276,8 +284,18 @@ CheckResult check_open_files(uint64_t soft_limit, uint64_t hard_limit) {
   result.found = fmt::format("{} (at most {})", text(soft_limit), text(hard_limit));
   if (soft_limit < kMinOpenFiles) {
     result.status = CheckStatus::Note;
-    result.fix = fmt::format("loaders and many ranks need more: ulimit -n {}",
-                             std::min<uint64_t>(hard_limit, 65536));
+    result.fix = "loaders and many ranks need more: ";
+    if (hard_limit > soft_limit) {
+      result.fix += fmt::format("ulimit -n {}", std::min<uint64_t>(hard_limit, kManyOpenFiles));
+    }
+    if (hard_limit < kMinOpenFiles) {  // what a user can reach alone is not enough
+      result.fix += fmt::format(
+          "{0}the hard limit is {1}, which only root raises: \"* hard nofile {2}\" in "
+          "/etc/security/limits.conf and a new login, LimitNOFILE={2} of a systemd unit, docker "
+          "run "
+          "--ulimit nofile={2}",
+          hard_limit > soft_limit ? "; " : "", hard_limit, kManyOpenFiles);
+    }
   }
   return result;
 }

@@ -11,6 +11,7 @@ namespace lockstep {
 struct EmitOptions {
   std::string job_name = "lockstep";
   int num_nodes = 1;                    // in [1, kMaxEmittedNodes]
+  int max_nodes = 0;                    // more than num_nodes: that many if they are free
   std::string procs_per_node = "auto";  // as --nproc-per-node takes it: "auto" counts on the node
   int cpus_per_node = 0;                // 0: whole nodes (Slurm), no limit (Kubernetes)
   int gpus_per_node = 0;                // 0: none
@@ -19,8 +20,11 @@ struct EmitOptions {
   std::vector<std::string> mounts;   // SRC:DST[:ro]; Kubernetes: SRC is /a/folder of the nodes or
                                      // the name of a PersistentVolumeClaim
   std::string program = "lockstep";  // its path there
-  std::vector<std::string> flags;    // further ones of `lockstep run`
-  std::vector<std::string> command;  // REQUIRED: program and arguments of the ranks
+  std::string folder;                // Slurm: where it runs; "": where sbatch is called
+  std::chrono::seconds stop_grace{120};  // from SIGTERM ("checkpoint and stop") to SIGKILL
+  int max_restarts = 0;                  // of all ranks; Kubernetes replaces pods it has evicted
+  std::vector<std::string> flags;        // further ones of `lockstep run`
+  std::vector<std::string> command;      // REQUIRED: program and arguments of the ranks
 };
 
 inline constexpr int kMaxEmittedNodes = 10000;

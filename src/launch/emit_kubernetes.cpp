@@ -16,7 +16,6 @@ namespace {
 constexpr size_t kMaxName =
     50;  // a pod's host name is this, '-' and its number, at most 63 letters
 constexpr int kPort = 29400;
-constexpr int kGraceSeconds = 120;  // from SIGTERM ("checkpoint and stop") to SIGKILL
 
 // A YAML string: a JSON string is one, but for letters that YAML does not want to see as they are.
 std::string yaml_string(const std::string& text) {
@@ -68,6 +67,12 @@ void check_options(const EmitOptions& options) {
         name, kMaxName);
   }
   check_emit_options(options, "kubernetes");
+  if (options.max_nodes > options.num_nodes) {
+    throw UsageError(
+        "--emit kubernetes: an Indexed Job has a fixed number of pods, which all must succeed, and "
+        "--nnodes {}:{} is a range; give --nnodes N",
+        options.num_nodes, options.max_nodes);
+  }
   if (options.image.empty()) {
     throw UsageError(
         "--emit kubernetes needs --image: registry/name:tag of a container image with "
@@ -134,6 +139,29 @@ spec:
       fmt::arg("secret", yaml_string(make_secret())), fmt::arg("port", kPort));
 }
 
+// Ranks that fail are lockstep's to restart. A pod that is gone is not: the Job must make another,
+// which joins the others in place of it.
+std::string failure_policy(const EmitOptions& options) {
+  if (options.max_restarts == 0) {
+    return "  backoffLimit: 0  # a pod that is lost ends the job; --max-restarts would replace "
+           "it\n";
+  }
+  return fmt::format(
+      R"(  backoffLimit: {}  # pods that are lost and replaced: each costs a restart of all ranks
+  podFailurePolicy:
+    rules:
+      - action: Ignore  # evicted, preempted, its node drained: another pod takes its place
+        onPodConditions:
+          - type: DisruptionTarget
+      - action: FailJob  # lockstep gave up: its restarts are used up
+        onExitCodes:
+          containerName: lockstep
+          operator: NotIn
+          values: [0]
+)",
+      options.max_restarts);
+}
+
 std::string job_head(const EmitOptions& options) {
   std::string text = fmt::format(
       R"(apiVersion: batch/v1
@@ -144,9 +172,9 @@ spec:
   completionMode: Indexed  # pod i is node i
   completions: {nodes}
   parallelism: {nodes}
-  backoffLimit: 0  # ranks that fail are lockstep's to restart: --max-restarts
-)",
-      fmt::arg("name", yaml_string(options.job_name)), fmt::arg("nodes", options.num_nodes));
+{failures})",
+      fmt::arg("name", yaml_string(options.job_name)), fmt::arg("nodes", options.num_nodes),
+      fmt::arg("failures", failure_policy(options)));
   if (options.time_limit.count() > 0) {
     text += fmt::format("  activeDeadlineSeconds: {}\n", options.time_limit.count());
   }
@@ -161,7 +189,7 @@ spec:
           image: {image}
 )",
                     fmt::arg("name", yaml_string(options.job_name)),
-                    fmt::arg("grace", kGraceSeconds),
+                    fmt::arg("grace", options.stop_grace.count()),
                     fmt::arg("image", yaml_string(options.image)));
 }
 
@@ -172,7 +200,8 @@ std::string container_command(const EmitOptions& options) {
                                  "--master-addr",    fmt::format("{0}-0.{0}", options.job_name),
                                  "--master-port",    std::to_string(kPort),
                                  "--nnodes",         std::to_string(options.num_nodes),
-                                 "--nproc-per-node", options.procs_per_node};
+                                 "--nproc-per-node", options.procs_per_node,
+                                 "--stop-grace",     std::to_string(options.stop_grace.count())};
   words.insert(words.end(), options.flags.begin(), options.flags.end());
   std::string text = "          command:\n";
   for (const auto& word : words) {

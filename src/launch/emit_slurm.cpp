@@ -63,11 +63,15 @@ std::string time_text(std::chrono::seconds limit) {
 }
 
 std::string directives(const EmitOptions& options) {
+  const bool is_range = options.max_nodes > options.num_nodes;
   std::string text = fmt::format(
       "#SBATCH --job-name={}\n"
       "#SBATCH --nodes={}\n"
       "#SBATCH --ntasks-per-node=1  # one `lockstep run` on each, which starts the ranks\n",
-      options.job_name, options.num_nodes);
+      options.job_name,
+      is_range ? fmt::format("{}-{}  # as many as are free when it starts, and no others later",
+                             options.num_nodes, options.max_nodes)
+               : std::to_string(options.num_nodes));
   if (options.cpus_per_node > 0) {
     text += fmt::format("#SBATCH --cpus-per-task={}\n", options.cpus_per_node);
   } else {
@@ -84,8 +88,9 @@ std::string directives(const EmitOptions& options) {
 }
 
 std::vector<std::string> run_words(const EmitOptions& options) {
-  std::vector<std::string> words{options.program, "run", "--nproc-per-node",
-                                 options.procs_per_node};
+  std::vector<std::string> words{options.program,    "run",
+                                 "--nproc-per-node", options.procs_per_node,
+                                 "--stop-grace",     std::to_string(options.stop_grace.count())};
   words.insert(words.end(), options.flags.begin(), options.flags.end());
   if (!options.image.empty()) {
     words.insert(words.end(), {"--image", options.image});
@@ -111,16 +116,17 @@ constexpr const char* kScript = R"(#!/bin/bash
 {directives}#SBATCH --output=%x-%j.log
 #SBATCH --open-mode=append
 # Signals go to each `lockstep run`, which agrees with the others on the step after which to act:
-#   SIGTERM  checkpoint and stop (exit code 143); here two minutes before the time limit, instead of
-#            Slurm's own SIGTERM at the limit, which leaves as little as 30 seconds
+#   SIGTERM  checkpoint and stop (exit code 143); here {grace} seconds before the time limit,
+#            instead of Slurm's own SIGTERM at the limit, which leaves as little as 30;
+#            --stop-grace below gives the ranks the same time
 #   SIGUSR1  checkpoint and go on: scancel --signal=USR1 JOBID
-#SBATCH --signal=TERM@120
+#SBATCH --signal=TERM@{grace}
 
 # The job's secret: who has it can join the job. It reaches the nodes in the step's environment,
 # never on a command line.
 LOCKSTEP_JOB_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export LOCKSTEP_JOB_SECRET
-
+{folder}
 srun {flags} \
   {run}
 status=$?
@@ -134,9 +140,13 @@ exit $status
 
 std::string emit_slurm(const EmitOptions& options) {
   check_options(options);
-  return fmt::format(kScript, fmt::arg("directives", directives(options)),
-                     fmt::arg("flags", joined(srun_flags())),
-                     fmt::arg("run", joined(run_words(options))));
+  return fmt::format(
+      kScript, fmt::arg("directives", directives(options)), fmt::arg("flags", joined(srun_flags())),
+      fmt::arg("grace", std::max<int64_t>(1, options.stop_grace.count())),
+      fmt::arg("folder", options.folder.empty()
+                             ? ""
+                             : fmt::format("cd {} || exit 1\n", bash_word(options.folder))),
+      fmt::arg("run", joined(run_words(options))));
 }
 
 }  // namespace lockstep

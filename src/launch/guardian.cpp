@@ -47,7 +47,7 @@ int Guardian::run(std::vector<WorkerStreams> streams) {
 }
 
 void Guardian::isolate() {
-  if (plan_.isolation == IsolationMode::PidNamespace) {
+  if (has_pid_namespace(plan_.isolation)) {
     // Our parent is outside and getppid() is 0, dead or not: the control socket tells.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     host_proc_ = open_file("/proc", O_PATH | O_DIRECTORY);
@@ -90,6 +90,7 @@ void Guardian::start_workers(std::vector<WorkerStreams> streams) {
     Worker worker{.rank = plan_.workers[i].rank};
     worker.pid = start_worker({.node = &plan_,
                                .worker = &plan_.workers[i],
+                               .stdin_fd = streams[i].in.get(),
                                .stdout_fd = streams[i].out.get(),
                                .stderr_fd = streams[i].err.get(),
                                .control_fd = control_fd_,
@@ -143,7 +144,7 @@ void Guardian::read_control() {
   for (;;) {
     const Received received = receive_message(control_fd_);
     if (received.closed) {
-      if (plan_.isolation == IsolationMode::PidNamespace) {
+      if (has_pid_namespace(plan_.isolation)) {
         ::_exit(1);  // and the kernel kills all that is in our namespace
       }
       killing_ = true;
@@ -154,7 +155,8 @@ void Guardian::read_control() {
       return;
     }
     if (received.message->kind == MessageKind::Stop && !stopping_) {
-      stop();
+      const int signal = received.message->status.signal;
+      stop(signal == 0 ? SIGTERM : signal);
     } else if (received.message->kind == MessageKind::Kill) {
       stopping_ = killing_ = true;
     } else if (received.message->kind == MessageKind::Checkpoint) {
@@ -193,14 +195,31 @@ void Guardian::reap_orphans() {
   }
 }
 
-void Guardian::stop() {
+void Guardian::stop(int signal) {
   stopping_ = true;
   kill_at_ = Deadline::after(plan_.stop_grace);
   for (Worker& worker : workers_) {
     worker.was_exiting = worker.running && is_exiting(worker.pid);
   }
-  signal_groups(SIGTERM);
-  signal_groups(SIGCONT);  // a stopped process acts on SIGTERM only once it goes on
+  signal_groups(signal);
+  if (signal != SIGTERM) {
+    signal_who_ignores(signal);
+  }
+  signal_groups(SIGCONT);  // a stopped process acts on a signal only once it goes on
+}
+
+// What a shell starts in the background ignores Ctrl-C, and would have the job wait for the grace's
+// end: it gets the signal that means it.
+void Guardian::signal_who_ignores(int signal) {
+  for (const Descendant& process : find_descendants()) {
+    if (ignores(process.pid, signal)) {
+      for (const Worker& worker : workers_) {
+        if (process.group == worker.pid) {
+          signal_descendant(process, SIGTERM);
+        }
+      }
+    }
+  }
 }
 
 // SIGUSR1 ends a process that does not expect it.
@@ -212,11 +231,30 @@ void Guardian::ask_for_checkpoint() {
   }
 }
 
+// While the worker is not reaped its number is its own. Afterwards the group keeps the number for
+// as long as somebody is in it, and then anyone may get it: only who descends from us is signalled.
+void Guardian::signal_group(Worker& worker, int signal) {
+  const bool is_empty = ::kill(-worker.pid, worker.running ? signal : 0) != 0 && errno == ESRCH;
+  if (worker.running) {
+    if (is_empty) {
+      ::kill(worker.pid, signal);  // it has not made its group yet
+    }
+    return;
+  }
+  bool anyone = false;
+  for (const Descendant& process : is_empty ? std::vector<Descendant>() : find_descendants()) {
+    if (process.group == worker.pid) {
+      anyone = true;
+      signal_descendant(process, signal);
+    }
+  }
+  worker.group_gone = !anyone;
+}
+
 void Guardian::signal_groups(int signal) {
   for (Worker& worker : workers_) {
     if (!worker.group_gone) {
-      // An empty group whose leader has been reaped is a number that anyone may get next.
-      worker.group_gone = ::kill(-worker.pid, signal) != 0 && errno == ESRCH && !worker.running;
+      signal_group(worker, signal);
     }
   }
 }
@@ -232,14 +270,14 @@ bool Guardian::groups_are_empty() {
 }
 
 void Guardian::kill_everyone() {
-  if (plan_.isolation == IsolationMode::PidNamespace) {
+  if (has_pid_namespace(plan_.isolation)) {
     // As pid 1 "everyone" is our namespace; as any other it would be the whole host.
     LOCKSTEP_CHECK(::getpid() == 1, "the guardian has pid {}", ::getpid());
     ::kill(-1, SIGKILL);
     return;
   }
-  for (const pid_t pid : living_descendants()) {
-    ::kill(pid, SIGKILL);
+  for (const Descendant& process : find_descendants()) {
+    signal_descendant(process, SIGKILL);
   }
 }
 

@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-// The ends of a worker's pipes that the worker writes to.
+// A worker's ends of its pipes, or of its terminal.
 struct WorkerStreams {
+  UniqueFd in;  // empty: /dev/null
   UniqueFd out;
   UniqueFd err;
 };
@@ -45,9 +46,11 @@ class Guardian {
   void read_control();
   void worker_ended(Worker& worker);
   void reap_orphans();
-  void stop();
+  void stop(int signal);
   void ask_for_checkpoint();
+  void signal_group(Worker& worker, int signal);
   void signal_groups(int signal);
+  void signal_who_ignores(int signal);
   bool groups_are_empty();
   void kill_everyone();
   bool finished();

@@ -1,24 +1,17 @@
 #include "launch/head.h"
 
-#include <unistd.h>
+#include <limits>
 
 #include <lockstep/base/error.h>
 
+#include "base/env.h"
 #include "base/store_protocol.h"
 
 namespace lockstep {
 
-namespace {
-
-void say(const std::string& lines) {
-  const ssize_t ignored = ::write(STDERR_FILENO, lines.data(), lines.size());
-  static_cast<void>(ignored);  // there is nobody left to tell
-}
-
-}  // namespace
-
 Head::Head(const CoordinatorOptions& options, StoreServer& store,
-           std::function<void(const HeadMessage&)> tell_local)
+           std::function<void(const HeadMessage&)> tell_local,
+           std::function<void(const std::string& lines)> say)
     : store_(store),
       tell_local_(std::move(tell_local)),
       coordinator_(options,
@@ -31,7 +24,8 @@ Head::Head(const CoordinatorOptions& options, StoreServer& store,
                         },
                     .begin_generation = [this](int64_t g) { store_.begin_generation(g); },
                     .ask_ranks = [this](const std::string& what) { return ask_ranks(what); },
-                    .say = say},
+                    .say = std::move(say),
+                    .first_to_fail = [this] { return first_to_fail(); }},
                    Clock::now()) {
   store_.listen_to_agents(*this);
 }
@@ -47,6 +41,12 @@ void Head::send(MemberId member, const HeadMessage& message) {
 size_t Head::ask_ranks(const std::string& request) {
   store_.announce(store::kRequestGroup, request);
   return store_.num_members(store::kRequestGroup);
+}
+
+std::optional<int> Head::first_to_fail() const {
+  const auto text = store_.find(store::kFirstToFailKey);
+  const auto rank = text ? parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
 void Head::hear_local(const MemberMessage& message) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/store_server.h"
@@ -15,9 +16,10 @@ namespace lockstep {
 class Head : private AgentListener {
  public:
   // `store` must outlive this object. `tell_local`: what the coordinator tells the member in this
-  // process, if there is one; it is called from inside this object's methods.
+  // process, if there is one; it is called from inside this object's methods. `say`: to the user.
   Head(const CoordinatorOptions& options, StoreServer& store,
-       std::function<void(const HeadMessage&)> tell_local);
+       std::function<void(const HeadMessage&)> tell_local,
+       std::function<void(const std::string& lines)> say);
 
   // From the member in this process.
   void hear_local(const MemberMessage& message);
@@ -43,6 +45,7 @@ class Head : private AgentListener {
   void agent_went(uint64_t agent) override;
   void send(MemberId member, const HeadMessage& message);
   size_t ask_ranks(const std::string& request);
+  std::optional<int> first_to_fail() const;
 
   StoreServer& store_;
   std::function<void(const HeadMessage&)> tell_local_;

@@ -40,12 +40,15 @@ bool is_program(const std::string& path) {
 std::string find_program(const std::string& image, const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (!is_there(name)) {
-      throw UsageError(
-          "the image {} has no {}; add it with lockstep image build --add, or mount it", image,
-          name);
+      throw ProgramError(
+          fmt::format("the image {} has no {}; add it with lockstep image build --add, or mount it",
+                      image, name),
+          kNotFound);
     }
     if (!is_program(name)) {
-      throw UsageError("{} in the image {} is not an executable file; see chmod +x", name, image);
+      throw ProgramError(
+          fmt::format("{} in the image {} is not an executable file; see chmod +x", name, image),
+          kCannotExecute);
     }
     return name;
   }
@@ -57,7 +60,9 @@ std::string find_program(const std::string& image, const std::string& name) {
       return folder;
     }
   }
-  throw UsageError("the image {} has no program {} in its PATH ({})", image, name, folders);
+  throw ProgramError(
+      fmt::format("the image {} has no program {} in its PATH ({})", image, name, folders),
+      kNotFound);
 }
 
 void check_machine(const std::string& image, const std::string& path, const ElfInfo& elf) {
@@ -84,10 +89,12 @@ void check_starter(const std::string& image, const std::string& path) {
   const auto elf = read_elf(path);
   const std::string starter = elf ? elf->interpreter : script_interpreter(path);
   if (!starter.empty() && !is_there(starter)) {
-    throw UsageError(
-        "{} in the image {} needs {}, which the image lacks; add it with lockstep image "
-        "build --add",
-        path, image, starter);
+    throw ProgramError(
+        fmt::format(
+            "{} in the image {} needs {}, which the image lacks; add it with lockstep image "
+            "build --add",
+            path, image, starter),
+        kNotFound);
   }
 }
 
@@ -115,10 +122,15 @@ ImageInfo look_around(const std::string& image, const std::string& program) {
 nlohmann::json inspect_inside(const ContainerOptions& options, const std::string& program) {
   const char* kind = "io";
   std::string text;
+  int exit_code = 0;
   try {
     enter_image(options);
     const ImageInfo info = look_around(options.image, program);
     return {{"machine", info.machine}, {"program", info.program}, {"shell", info.has_shell}};
+  } catch (const ProgramError& error) {
+    kind = "program";
+    text = error.what();
+    exit_code = error.exit_code;
   } catch (const UsageError& error) {
     kind = "usage";
     text = error.what();
@@ -128,7 +140,7 @@ nlohmann::json inspect_inside(const ContainerOptions& options, const std::string
   } catch (const std::exception& error) {
     text = error.what();
   }
-  return {{"kind", kind}, {"error", text}};
+  return {{"kind", kind}, {"error", text}, {"exit_code", exit_code}};
 }
 
 std::string read_answer(int fd, Deadline deadline) {
@@ -149,6 +161,9 @@ std::string read_answer(int fd, Deadline deadline) {
 void throw_error(const nlohmann::json& answer) {
   const std::string text = answer.at("error");
   const std::string kind = answer.at("kind");
+  if (kind == "program") {
+    throw ProgramError(text, answer.at("exit_code"));
+  }
   if (kind == "usage") {
     throw UsageError(text);
   }

@@ -40,7 +40,8 @@ constexpr auto kListTimeout = std::chrono::seconds(10);
 // A file that is reached by a link is copied itself; links inside a folder stay links. By cp and
 // not std::filesystem, which calls a full disk an input/output error.
 void copy(const std::string& source, const std::string& target) {
-  run_tool({.argv = {"cp", "-a", "-H", source, target},
+  // --remove-destination: cp would write through a link that stands where a file goes.
+  run_tool({.argv = {"cp", "-a", "-H", "--remove-destination", source, target},
             .package = "coreutils",
             .task = fmt::format("copy {} into the image", source)});
 }
@@ -60,8 +61,8 @@ std::string ImageRoot::place(const std::string& path) const {
 
 void ImageRoot::add_folder(const std::string& path, int mode) {
   if (!has(path)) {
-    const std::string folder = place(path);
-    fs::create_directory(folder);
+    const std::string folder = path_in_root(folder_, path);
+    fs::create_directories(folder);
     fs::permissions(folder, static_cast<fs::perms>(mode));
   }
 }
@@ -77,13 +78,15 @@ void ImageRoot::add_file(const std::string& path, const std::string& text, int m
 }
 
 void ImageRoot::add(const ImageAddition& addition) {
-  const std::string target = place(addition.target);
   if (fs::is_directory(addition.source)) {
-    fs::create_directories(target);
-    copy(addition.source + "/.", target);
+    const std::string folder = path_in_root(folder_, addition.target);
+    fs::create_directories(folder);
+    copy(addition.source + "/.", folder);
     return;
   }
-  if (fs::is_directory(target)) {
+  const std::string target = place(addition.target);
+  // What a link there means is the image's affair, not this host's.
+  if (has(addition.target) && fs::is_directory(path_in_root(folder_, addition.target))) {
     throw UsageError(
         "--add {}:{}: the target is a folder in the image; end it with a slash to put "
         "the program into it",
@@ -122,7 +125,8 @@ void ImageRoot::furnish() {
   for (const std::string name : kMerged) {
     add_folder("/usr/" + name);
     if (!has("/" + name)) {
-      fs::create_directory_symlink("usr/" + name, fs::path(folder_) / name);
+      const std::string link = path_in_root(folder_, "/" + name);  // no other link is in its place
+      fs::create_directory_symlink("usr/" + name, link);
     }
   }
   for (const char* folder : kFolders) {
@@ -154,8 +158,10 @@ std::string ImageRoot::add_shell() {
     const Output list = run_process({.argv = {busybox, "--list"}}, Deadline::after(kListTimeout));
     std::istringstream names(list.out);
     for (std::string name; std::getline(names, name);) {
-      if (!has("/bin/" + name) && !has("/sbin/" + name)) {
-        fs::create_symlink("busybox", place("/bin/" + name));
+      const std::string link = place("/bin/" + name);
+      const bool is_free = fs::symlink_status(link).type() == fs::file_type::not_found;
+      if (is_free && !has("/sbin/" + name)) {
+        fs::create_symlink("busybox", link);
       }
     }
   } else {

@@ -1,10 +1,13 @@
 #include "launch/isolation.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
@@ -20,16 +23,39 @@ IsolationMode parse_isolation(const std::string& text) {
   if (text == "pidns") {
     return IsolationMode::PidNamespace;
   }
+  if (text == "userns") {
+    return IsolationMode::UserNamespace;
+  }
   if (text == "guardian") {
     return IsolationMode::Guardian;
   }
-  throw UsageError("--isolation {} is unknown: choose auto, pidns or guardian", text);
+  throw UsageError("--isolation {} is unknown: choose auto, pidns, userns or guardian", text);
 }
 
-void unshare_pid_namespace() {
-  if (::unshare(CLONE_NEWPID) != 0) {
-    throw IoError("unshare(CLONE_NEWPID): {}", errno_text(errno));
+namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  const UniqueFd fd = open_file(path, O_WRONLY);
+  write_all(fd.get(), text.data(), text.size());
+}
+
+}  // namespace
+
+void unshare_pid_namespace(IsolationMode mode) {
+  if (mode != IsolationMode::UserNamespace) {
+    if (::unshare(CLONE_NEWPID) != 0) {
+      throw IoError("unshare(CLONE_NEWPID): {}", errno_text(errno));
+    }
+    return;
   }
+  const uid_t user = ::geteuid();
+  const gid_t group = ::getegid();
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    throw IoError("unshare(CLONE_NEWUSER): {}", errno_text(errno));
+  }
+  write_text("/proc/self/setgroups", "deny");
+  write_text("/proc/self/uid_map", fmt::format("{} {} 1", user, user));
+  write_text("/proc/self/gid_map", fmt::format("{} {} 1", group, group));
 }
 
 void mount_own_proc() {
@@ -72,13 +98,13 @@ int report(int pipe, Step step) {
 
 }  // namespace
 
-std::optional<std::string> pid_namespace_refusal() {
+std::optional<std::string> pid_namespace_refusal(IsolationMode mode) {
   FdPair pipe = make_pipe();
   const int out = pipe.write.get();
   // In a child, for unshare(CLONE_NEWPID) cannot be taken back.
-  const pid_t child = fork_child([out] {
-    return report(out, [out] {
-      unshare_pid_namespace();
+  const pid_t child = fork_child([out, mode] {
+    return report(out, [out, mode] {
+      unshare_pid_namespace(mode);
       const pid_t first = fork_child([out] { return report(out, mount_own_proc); });
       if (wait_code(first) != 0) {
         ::_exit(1);
@@ -99,16 +125,28 @@ IsolationMode choose_isolation(IsolationMode wanted) {
   if (wanted == IsolationMode::Guardian) {
     return wanted;
   }
+  if (wanted == IsolationMode::UserNamespace) {
+    if (const auto refusal = pid_namespace_refusal(wanted)) {
+      throw UsageError(
+          "--isolation userns: {}; see the sysctls user.max_user_namespaces, "
+          "kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns, or "
+          "use --isolation guardian",
+          *refusal);
+    }
+    return wanted;
+  }
   const auto refusal = pid_namespace_refusal();
   if (!refusal) {
     return IsolationMode::PidNamespace;
   }
   if (wanted == IsolationMode::PidNamespace) {
     throw UsageError(
-        "--isolation pidns: {}; run as root (CAP_SYS_ADMIN), or use --isolation guardian",
+        "--isolation pidns: {}; run as root (CAP_SYS_ADMIN), or use --isolation guardian or userns",
         *refusal);
   }
-  return IsolationMode::Guardian;
+  // Not for root: in a user namespace he would no longer be root of anything but himself.
+  const bool may_be_user = ::geteuid() != 0 && !pid_namespace_refusal(IsolationMode::UserNamespace);
+  return may_be_user ? IsolationMode::UserNamespace : IsolationMode::Guardian;
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberInfo, host, address, pid, node_rank, num_nodes,
                                    procs_per_node, master_port, what, is_staging)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Assignment, restart_count, first_node, num_nodes, first_rank,
-                                   world_size, store, master_addr, master_port)
+                                   world_size, store, master_addr, master_port, run)
 
 namespace {
 
@@ -92,6 +92,8 @@ std::string HeadMessage::to_json() const {
   Json json{{"kind", kHeadWords.at(static_cast<size_t>(kind))}, {"generation", generation}};
   if (kind == HeadSays::Start) {
     json["assignment"] = assignment;
+  } else if (kind == HeadSays::Stop) {
+    json["signal"] = signal;
   } else if (kind == HeadSays::Refused || kind == HeadSays::End) {
     json.update({{"code", code}, {"text", text}});
   }
@@ -105,6 +107,8 @@ HeadMessage HeadMessage::from_json(const std::string& text) try {
   if (message.kind == HeadSays::Start) {
     message.assignment = json.at("assignment");
     message.assignment.generation = message.generation;
+  } else if (message.kind == HeadSays::Stop) {
+    message.signal = json.at("signal");
   } else if (message.kind == HeadSays::Refused || message.kind == HeadSays::End) {
     message.code = json.at("code");
     message.text = json.at("text");

@@ -33,7 +33,7 @@ enum class MemberSays {
   Started,      // rank, pid
   CannotStart,  // rank, status.code: errno of exec
   Ended,        // rank, status, age, stopped, text: the last lines, error, its log
-  Failed,       // text: why the member cannot go on; status
+  Failed,       // text: why the member cannot go on; status; rank: one of the node that is gone
   Idle,         // no process of that generation is left
   Signal,       // signal: that the member was sent
   Beat,         // it lives
@@ -71,13 +71,14 @@ struct Assignment {
   std::string store;        // endpoint of the job's store
   std::string master_addr;  // of rank 0's host
   uint16_t master_port = 0;
+  std::string run;  // unique to this run of the job, whose id may be another's too
 };
 
 // From the head to a member.
 enum class HeadSays {
   Refused,     // text: why; the connection ends
   Start,       // assignment
-  Stop,        // SIGTERM to all ranks, SIGKILL after the grace
+  Stop,        // signal to all ranks, SIGKILL after the grace; 0: SIGTERM, for one has failed
   Kill,        // SIGKILL to all ranks
   Checkpoint,  // SIGUSR1 to the ranks that handle it
   End,         // code, text: in a sentence; the job is over
@@ -88,6 +89,7 @@ struct HeadMessage {
   HeadSays kind = HeadSays::Beat;
   int64_t generation = -1;
   Assignment assignment;
+  int signal = 0;
   int code = 0;
   std::string text;
 

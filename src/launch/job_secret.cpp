@@ -16,7 +16,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kMinSecretBytes = 16;  // 128 bits, if they are random
 constexpr size_t kMaxSecretBytes = 4096;
 
 std::string trimmed(std::string text) {
@@ -24,6 +23,14 @@ std::string trimmed(std::string text) {
     text.pop_back();
   }
   return text;
+}
+
+void check_strength(const std::string& secret, const std::string& what, const std::string& way) {
+  if (const std::string weakness = secret_weakness(secret); !weakness.empty()) {
+    throw UsageError(
+        "{} can be guessed by who listens to the network: {}, and {} bits are needed; {}", what,
+        weakness, kMinSecretBits, way);
+  }
 }
 
 std::string read_secret(const std::string& path) {
@@ -37,10 +44,8 @@ std::string read_secret(const std::string& path) {
                      path);
   }
   const std::string secret = trimmed(read_file(path, kMaxSecretBytes));
-  if (secret.size() < kMinSecretBytes) {
-    throw UsageError("the secret {} has {} bytes, {} are needed: openssl rand -hex 32 > {}", path,
-                     secret.size(), kMinSecretBytes, path);
-  }
+  check_strength(secret, "the secret " + path,
+                 fmt::format("make one: openssl rand -hex 32 > {}", path));
   return secret;
 }
 
@@ -87,10 +92,7 @@ std::string job_secret(const std::string& secret_file, const std::string& job_id
     return read_secret(secret_file);
   }
   if (const auto secret = env.text("LOCKSTEP_JOB_SECRET")) {
-    if (secret->size() < kMinSecretBytes) {
-      throw UsageError("LOCKSTEP_JOB_SECRET has {} bytes, {} are needed: openssl rand -hex 32",
-                       secret->size(), kMinSecretBytes);
-    }
+    check_strength(*secret, "LOCKSTEP_JOB_SECRET", "make one for all nodes: openssl rand -hex 32");
     return *secret;
   }
   const std::string path = key_path(env);

@@ -80,7 +80,13 @@ int run_job(const LaunchOptions& options) {
   }
   if (options.container && options.hosts.empty() && options.stages.empty()) {
     const bool is_builtin = options.container->runtime == ContainerRuntime::Builtin;
-    check_image(*options.container, is_builtin ? options.command.front() : "");
+    try {
+      check_image(*options.container, is_builtin ? options.command.front() : "");
+    } catch (const ProgramError& error) {  // as where there is no image
+      const std::string line = fmt::format("{}: {}\n", options.name, error.what());
+      write_all(STDERR_FILENO, line.data(), line.size());
+      return error.exit_code;
+    }
   }
   return Leader(job_options, options.hosts.empty() ? plan_meeting(options.meeting, Env())
                                                    : meeting_of_hosts(options))

@@ -51,6 +51,8 @@ struct LaunchOptions {
   std::optional<ContainerOptions> container;  // run the program in this image
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
+  bool signals_are_given = false;  // by the user: also one that was ignored (nohup) ends it
+  int stdin_rank = -1;             // that has this process's input, or terminal; -1: none
   IsolationMode isolation = IsolationMode::Auto;
   bool head_is_heard = false;  // whoever reads this node's output reads the head's report too
   int quiet_code = 0;  // a rank that fails with it has said why itself: no report (0: none such)

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -16,37 +15,21 @@
 #include <lockstep/base/version.h>
 
 #include "base/network.h"
+#include "base/secret.h"
 #include "launch/fork.h"
+#include "launch/log_folder.h"
 
 namespace lockstep {
 
-namespace {
-
-constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
-constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
-constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
-constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
-
-void make_log_folders(const std::string& log_dir, const std::vector<NodePlan>& nodes) {
-  for (const NodePlan& node : nodes) {
-    for (const WorkerPlan& worker : node.workers) {
-      std::error_code error;
-      std::filesystem::create_directories(worker.log_folder, error);
-      if (error) {
-        throw UsageError("cannot make {}: {}; give a --log-dir that you can write to (it is {})",
-                         worker.log_folder, error.message(), log_dir);
-      }
-    }
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Leader::Leader(const LaunchOptions& options, Meeting meeting)
     : options_(options),
       meeting_(std::move(meeting)),
       file_limit_(raise_file_limit()),
       master_(reserve_port(options.master_port)),
+      voice_({.fd = STDERR_FILENO, .board = &board_}),
+      keyboard_(STDIN_FILENO),
       last_turn_(Clock::now()) {
   if (meeting_.is_head) {
     open_head();
@@ -61,8 +44,11 @@ void Leader::open_head() {
   std::string why;
   for (const Endpoint& endpoint : meeting_.endpoints) {
     try {
-      store_ = std::make_unique<StoreServer>(StoreServerOptions{
-          .listen = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret});
+      store_ = std::make_unique<StoreServer>(
+          StoreServerOptions{.listen = endpoint,
+                             .job_id = meeting_.job_id,
+                             .secret = meeting_.secret,
+                             .lost_after = options_.meeting.lost_after});
       break;
     } catch (const IoError& error) {
       why = error.what();
@@ -85,11 +71,13 @@ void Leader::open_head() {
                          .usr1_stops = std::count(options_.stop_signals.begin(),
                                                   options_.stop_signals.end(), SIGUSR1) > 0,
                          .store = store_->endpoint().text(),
+                         .run = make_job_id().substr(0, 8),
                          .join_timeout = options_.meeting.join_timeout,
                          .last_call = options_.meeting.last_call,
                          .lost_after = options_.meeting.lost_after,
                          .stop_grace = options_.stop_grace},
-      *store_, [this](const HeadMessage& message) { obey(message); });
+      *store_, [this](const HeadMessage& message) { obey(message); },
+      [this](const std::string& lines) { say_lines(lines); });
 }
 
 MemberInfo Leader::describe() const {
@@ -146,25 +134,35 @@ void Leader::start_hosts() {
   std::erase_if(job.environment, [](const auto& entry) {
     return entry.first.starts_with("LOCKSTEP_JOB_") || entry.first == "LOCKSTEP_SSH";
   });
-  starter_ = std::make_unique<Starter>(options_, job);
+  starter_ = std::make_unique<Starter>(options_, job, board_);
 }
 
 void Leader::block_signals() {
   ::signal(SIGCHLD,
            SIG_DFL);  // ignored, as some parents leave it, children would not be ours to wait for
   ::signal(SIGPIPE, SIG_IGN);
-  sigset_t mask;
-  ::sigemptyset(&mask);
-  std::vector<int> wanted = options_.stop_signals;
-  wanted.push_back(SIGUSR1);
-  for (const int signal : wanted) {
+  // nohup, or a shell's background job: what was ignored stays so, unless it is asked for.
+  const auto is_ignored = [](int signal) {
     struct sigaction action {};
     ::sigaction(signal, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) {  // nohup, or a shell's background job: it stays ignored
+    return action.sa_handler == SIG_IGN;
+  };
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  if (!is_ignored(SIGUSR1)) {
+    ::sigaddset(&mask, SIGUSR1);
+  }
+  for (const int signal : options_.stop_signals) {
+    if (options_.signals_are_given || !is_ignored(signal)) {
       ::sigaddset(&mask, signal);
     }
   }
   ::sigprocmask(SIG_BLOCK, &mask, nullptr);
+  for (const int signal : options_.stop_signals) {
+    if (::sigismember(&mask, signal) == 1) {
+      ::signal(signal, SIG_DFL);  // the kernel drops an ignored one, blocked or not
+    }
+  }
   signals_.reset(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) {
     throw IoError("cannot make a signalfd: {}", errno_text(errno));
@@ -185,6 +183,9 @@ Deadline Leader::next_timeout() const {
   if (stager_) {
     next = next.earlier(stager_->next_timeout());
   }
+  if (voice_.is_busy()) {
+    next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+  }
   return next;
 }
 
@@ -200,11 +201,13 @@ void Leader::poll_once() {
   if (is_over() && stager_) {
     stager_->stop();
   }
-  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0},
-                            {head_ ? head_->fd() : -1, POLLIN, 0},
-                            {link_ ? link_->fd() : -1, POLLIN, 0},
-                            {options_.life_fd, POLLIN, 0},
-                            {stager_ ? stager_->fd() : -1, POLLIN, 0}};
+  std::vector<pollfd> polls{
+      {signals_.get(), POLLIN, 0},
+      {head_ ? head_->fd() : -1, POLLIN, 0},
+      {link_ ? link_->fd() : -1, link_ ? link_->events() : short{POLLIN}, 0},
+      {options_.life_fd, POLLIN, 0},
+      {stager_ ? stager_->fd() : -1, POLLIN, 0},
+      {voice_.backlog() > 0 && !voice_.is_busy() ? voice_.fd() : -1, POLLOUT, 0}};
   if (ranks_) {
     ranks_->add_polls(polls);
   }
@@ -212,6 +215,7 @@ void Leader::poll_once() {
     starter_->add_polls(polls);
   }
   ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
+  voice_.write_some();
   // The ranks first: an end that came before a signal is the cause of what follows.
   if (ranks_ && !ranks_->is_gone()) {
     ranks_->serve();
@@ -249,11 +253,16 @@ void Leader::read_signals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
+    const auto& stops = options_.stop_signals;
+    told_to_stop_ = told_to_stop_ || std::find(stops.begin(), stops.end(), signal) != stops.end();
     if (head_) {
       head_->signal(signal);
-    } else if (link_) {
+    } else if (link_ && !link_->is_broken()) {
       tell({.kind = MemberSays::Signal, .signal = signal});
     } else if (signal != SIGUSR1) {
+      if (ranks_ && !ranks_->is_gone()) {
+        ranks_->stop();
+      }
       end_ =
           HeadMessage{.kind = HeadSays::End,
                       .code = 128 + signal,
@@ -262,116 +271,11 @@ void Leader::read_signals() {
   }
 }
 
-void Leader::try_to_join() {
-  if (ranks_ && !ranks_->is_gone()) {  // the head takes who joins for idle
-    next_try_ = Deadline::after(kJoinPause);
-    return;
-  }
-  const Endpoint& endpoint = meeting_.endpoints.at(next_endpoint_);
-  next_endpoint_ = (next_endpoint_ + 1) % meeting_.endpoints.size();
-  next_try_ = Deadline::after(kJoinPause);
-  try {
-    link_ = std::make_unique<HeadLink>(
-        HeadLinkOptions{.head = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret},
-        Deadline::after(kJoinTime));
-    next_try_ = Deadline::never();
-    next_beat_ = Deadline::after(kBeatInterval);
-    tell({.kind = MemberSays::Join, .info = describe()});
-    if (stage_failure_) {
-      tell(*stage_failure_);
-    }
-    return;
-  } catch (const UsageError& error) {  // another job is there, or the secret is another
-    if (meeting_.endpoints.size() == 1) {
-      give_up(error.what());
-      return;
-    }
-    last_refusal_ = error.what();
-  } catch (const Error& error) {  // nobody is there yet
-    last_refusal_ = error.what();
-  }
-  if (join_by_.expired()) {
-    give_up(fmt::format("{}the head of the job did not answer within {}: {}",
-                        stage_failure_ ? stage_failure_->text + "; and " : "",
-                        to_text(options_.meeting.join_timeout), last_refusal_));
-  }
-}
-
-void Leader::give_up(const std::string& why) {
-  next_try_ = Deadline::never();
-  end_ = HeadMessage{
-      .kind = HeadSays::End, .code = 1, .text = fmt::format("{}: {}", options_.name, why)};
-}
-
-void Leader::read_head() {
-  try {
-    for (const HeadMessage& message : link_->receive()) {
-      obey(message);
-    }
-  } catch (const Error& error) {
-    lose_head(error.what());
-  }
-}
-
-void Leader::lose_starter() {
-  char byte = 0;
-  if (::read(options_.life_fd, &byte, 1) == 0) {
-    link_.reset();  // the head was there too
-    if (ranks_ && !ranks_->is_gone()) {
-      ranks_->kill_now();
-    }
-    give_up("the host that started this node is gone; its ranks end");
-  }
-}
-
-void Leader::beat() {
-  next_beat_ = Deadline::never();
-  if (!link_ || end_) {
-    return;
-  }
-  next_beat_ = Deadline::after(kBeatInterval);
-  const auto now = Clock::now();
-  const bool was_asleep = now - last_turn_ > kOwnSleep;
-  if (!was_asleep && now - link_->last_heard() > options_.meeting.lost_after) {
-    lose_head(fmt::format("not heard of for {}", to_text(options_.meeting.lost_after)));
-    return;
-  }
-  tell({.kind = MemberSays::Beat});
-}
-
-bool Leader::may_come_back() const {
-  return options_.max_restarts > 0 || options_.min_nodes < options_.max_nodes;
-}
-
-void Leader::lose_head(const std::string& why) {
-  link_.reset();
-  if (end_) {
-    return;  // it has hung up after its last word
-  }
-  if (ranks_ && !ranks_->is_gone()) {
-    ranks_->kill_now();
-  }
-  if (may_come_back()) {
-    say(
-        fmt::format("the head of the job is lost: {}; this node's ranks end, and it tries to join "
-                    "again for {}",
-                    why, to_text(options_.meeting.join_timeout)));
-    join_by_ = Deadline::after(options_.meeting.join_timeout);
-    next_try_ = Deadline::after(kJoinPause);
-  } else {
-    give_up(fmt::format("the head of the job is lost: {}; this node's ranks end", why));
-  }
-}
-
 void Leader::tell(const MemberMessage& message) {
   if (head_) {
     head_->hear_local(message);
   } else if (link_) {
-    try {
-      link_->send(message);
-    } catch (const Error& error) {
-      lose_head(error.what());
-    }
+    link_->send(message);
   }
 }
 
@@ -382,7 +286,7 @@ void Leader::obey(const HeadMessage& message) {
       break;
     case HeadSays::Stop:
       if (ranks_) {
-        ranks_->stop();
+        ranks_->stop(message.signal);
       }
       break;
     case HeadSays::Kill:
@@ -424,11 +328,10 @@ void Leader::start_ranks(const Assignment& place) {
     for (NodePlan& node : nodes) {
       node.file_limit = file_limit_;
     }
-    if (!options_.output.log_dir.empty()) {
-      make_log_folders(options_.output.log_dir, nodes);
-    }
+    make_log_folders(options_.output, nodes);
     ranks_ = std::make_unique<LocalRanks>(
         LocalRanksOptions{.generation = place.generation,
+                          .board = &board_,
                           .stop_grace = options_.stop_grace,
                           .tell = [this](const MemberMessage& message) { tell(message); },
                           .say = [this](const std::string& sentence) { say(sentence); }},
@@ -443,49 +346,6 @@ void Leader::start_ranks(const Assignment& place) {
                          .text = error.what()});
     deferred_.push_back({.kind = MemberSays::Idle, .generation = place.generation});
   }
-}
-
-void Leader::say(const std::string& sentence) const {
-  const std::string line = fmt::format("{}: {}\n", options_.name, sentence);
-  const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
-  static_cast<void>(ignored);  // there is nobody left to tell
-}
-
-// Members hear of the end, and what hosts still write comes out.
-void Leader::bid_farewell() {
-  const Deadline farewell = Deadline::after(kFarewellTime);
-  const auto is_done = [this] {
-    return !head_->has_members() && (!starter_ || starter_->is_quiet());
-  };
-  while (!is_done() && !farewell.expired()) {
-    std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
-    Deadline next = farewell;
-    if (starter_) {
-      starter_->add_polls(polls);
-      next = next.earlier(starter_->next_timeout());
-    }
-    ::poll(polls.data(), polls.size(), next.poll_ms());
-    head_->serve();
-    if (starter_) {
-      starter_->serve(polls);
-    }
-  }
-}
-
-int Leader::finish() {
-  Report report;
-  if (head_) {
-    bid_farewell();
-    report = head_->report();
-  } else {
-    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
-  }
-  const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
-  if (!report.text.empty() && !is_quiet) {
-    const ssize_t ignored = ::write(STDERR_FILENO, report.text.data(), report.text.size());
-    static_cast<void>(ignored);
-  }
-  return report.exit_code;
 }
 
 }  // namespace lockstep

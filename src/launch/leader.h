@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/store_server.h"
 #include "base/unique_fd.h"
+#include "launch/console.h"
 #include "launch/head.h"
 #include "launch/head_link.h"
 #include "launch/launch.h"
@@ -19,6 +20,7 @@
 #include "launch/plan.h"
 #include "launch/stage.h"
 #include "launch/starter.h"
+#include "launch/terminal.h"
 
 namespace lockstep {
 
@@ -42,6 +44,7 @@ class Leader {
   void lose_head(const std::string& why);
   void lose_starter();
   void beat();
+  void mend_link();
   void tell(const MemberMessage& message);  // the head, wherever it is
   void obey(const HeadMessage& message);
   void start_ranks(const Assignment& place);
@@ -50,7 +53,9 @@ class Leader {
   MemberInfo describe() const;
   bool may_come_back() const;
   void give_up(const std::string& why);
-  void say(const std::string& sentence) const;
+  void say(const std::string& sentence);
+  void say_lines(const std::string& lines);
+  void speak_out();
   bool is_over() const;
   void bid_farewell();
   int finish();
@@ -60,11 +65,15 @@ class Leader {
   const rlimit file_limit_;  // as this process found it: the ranks get it back
   const ReservedPort master_;
   UniqueFd signals_;
+  ConsoleBoard board_;
+  Console voice_;  // standard error: a reader that does not read must not hold up the job
+  LentTerminal keyboard_;
+  bool told_to_stop_ = false;  // by a signal
 
   // One of the two: the head is here, or it is elsewhere.
   std::unique_ptr<StoreServer> store_;
   std::unique_ptr<Head> head_;
-  std::unique_ptr<HeadLink> link_;  // empty while there is no connection
+  std::unique_ptr<HeadLink> link_;  // empty before this node joins and once the head is lost
 
   std::unique_ptr<Starter> starter_;   // if the nodes are on other hosts
   std::unique_ptr<LocalRanks> ranks_;  // empty before the first start

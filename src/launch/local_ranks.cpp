@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,8 +26,9 @@ constexpr auto kSweepLimit = std::chrono::seconds(2);  // below what makes a hos
 // An agent and a guardian outlive what is sent to the terminal's whole process group: the leader
 // decides.
 void ignore_job_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ}) {
-    ::signal(signal, SIG_IGN);  // the last two are errors of write(2) then, not an end
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU}) {
+    ::signal(signal, SIG_IGN);  // the last four are errors of read(2) and write(2) then, not an end
   }
   sigset_t none;
   ::sigemptyset(&none);
@@ -39,13 +39,9 @@ void ignore_job_signals() {
 
 LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
     : options_(std::move(options)), nodes_(std::move(nodes)), spared_(living_descendants()) {
-  UniqueFd lock;
-  if (nodes_.size() > 1) {
-    lock.reset(::memfd_create("lockstep-output-lock", MFD_CLOEXEC));
-  }
   try {
     for (const NodePlan& node : nodes_) {
-      start_agent(node, lock.get());
+      start_agent(node);
     }
   } catch (...) {
     agents_.clear();  // who was started must not outlive who was not
@@ -54,15 +50,15 @@ LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
   }
 }
 
-void LocalRanks::start_agent(const NodePlan& plan, int lock_fd) {
+void LocalRanks::start_agent(const NodePlan& plan) {
   FdPair link = make_socket_pair(SOCK_SEQPACKET);
   const int agent_fd = link.write.get();
   const pid_t leader = ::getpid();
   const pid_t pid = fork_child([&] {
     die_with_parent(leader);
-    close_all_except({agent_fd, lock_fd});
+    close_all_except({agent_fd, options_.board->fd()});
     ignore_job_signals();
-    return Agent(plan, agent_fd, lock_fd).run();
+    return Agent(plan, agent_fd, *options_.board).run();
   });
   agents_.push_back({.node = plan.node, .pid = pid, .link = std::move(link.read)});
 }
@@ -118,6 +114,7 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
   if (message.kind == MessageKind::Failed) {
     agent.failed = true;
     report_failure(
+        agent,
         nodes_.size() > 1 ? fmt::format("node {}: {}", agent.node, message.text) : message.text,
         {.code = 1});
     return;
@@ -125,6 +122,7 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
   if (message.kind == MessageKind::GuardianLost) {
     agent.failed = true;
     report_failure(
+        agent,
         fmt::format("the guardian (pid {}) of node {} ended: {}; its ranks ended with it",
                     message.pid, agent.node, message.status.text()),
         message.status);
@@ -170,22 +168,26 @@ void LocalRanks::agent_gone(AgentLink& agent) {
   }
   const ExitStatus end = ExitStatus::from_wait(status);
   if (!end.ok() && !agent.failed && !agents_killed_) {
-    report_failure(fmt::format("the agent (pid {}) of node {} ended: {}; its ranks end with it",
+    report_failure(agent,
+                   fmt::format("the agent (pid {}) of node {} ended: {}; its ranks end with it",
                                agent.pid, agent.node, end.text()),
                    end);
   }
 }
 
-void LocalRanks::report_failure(const std::string& why, ExitStatus status) {
+void LocalRanks::report_failure(const AgentLink& agent, const std::string& why, ExitStatus status) {
+  const auto node = std::find_if(nodes_.begin(), nodes_.end(),
+                                 [&](const NodePlan& plan) { return plan.node == agent.node; });
   options_.tell({.kind = MemberSays::Failed,
                  .generation = options_.generation,
+                 .rank = node->workers.front().rank,
                  .status = status,
                  .text = why});
 }
 
-void LocalRanks::stop() {
+void LocalRanks::stop(int signal) {
   kill_agents_at_ = Deadline::after(options_.stop_grace + kAgentGrace);
-  tell_agents(MessageKind::Stop);
+  tell_agents(MessageKind::Stop, signal);
 }
 
 void LocalRanks::kill_now() {
@@ -197,10 +199,10 @@ void LocalRanks::checkpoint() {
   tell_agents(MessageKind::Checkpoint);
 }
 
-void LocalRanks::tell_agents(MessageKind kind) {
+void LocalRanks::tell_agents(MessageKind kind, int signal) {
   for (const AgentLink& agent : agents_) {
     if (agent.link) {
-      send_message(agent.link.get(), {.kind = kind});
+      send_message(agent.link.get(), {.kind = kind, .status = {.signal = signal}});
     }
   }
 }

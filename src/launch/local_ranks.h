@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/unique_fd.h"
+#include "launch/console.h"
 #include "launch/job_message.h"
 #include "launch/message.h"
 #include "launch/plan.h"
@@ -17,6 +18,7 @@ namespace lockstep {
 
 struct LocalRanksOptions {
   int64_t generation = 0;
+  ConsoleBoard* board = nullptr;  // REQUIRED
   std::chrono::nanoseconds stop_grace{};
   // Where everything is reported: Started, CannotStart, Ended, Failed and, at last, Idle.
   std::function<void(const MemberMessage&)> tell;
@@ -34,7 +36,8 @@ class LocalRanks {
   Deadline next_timeout() const { return kill_agents_at_; }
   void serve();
 
-  void stop();        // SIGTERM, then SIGKILL after the grace
+  // The signal that the user sent, then SIGKILL after the grace. 0: a rank has failed; SIGTERM.
+  void stop(int signal = 0);
   void kill_now();    // SIGKILL
   void checkpoint();  // SIGUSR1 to the ranks that handle it
 
@@ -48,12 +51,12 @@ class LocalRanks {
     bool failed = false;  // it has said itself why
   };
 
-  void start_agent(const NodePlan& plan, int lock_fd);
+  void start_agent(const NodePlan& plan);
   void read_agent(AgentLink& agent);
   void take(AgentLink& agent, const Message& message);
   void agent_gone(AgentLink& agent);
-  void report_failure(const std::string& why, ExitStatus status);
-  void tell_agents(MessageKind kind);
+  void report_failure(const AgentLink& agent, const std::string& why, ExitStatus status);
+  void tell_agents(MessageKind kind, int signal = 0);
   void clean_up();
   void add_log(MemberMessage& report) const;  // of its rank
 

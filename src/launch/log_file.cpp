@@ -8,7 +8,7 @@
 namespace lockstep {
 
 LogFile::LogFile(const std::string& path)
-    : path_(path), fd_(open_file(path, O_WRONLY | O_CREAT | O_TRUNC)) {}
+    : path_(path), fd_(open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {}
 
 void LogFile::write(std::string_view bytes) {
   if (!fd_) {

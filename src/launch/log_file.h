@@ -12,7 +12,7 @@ namespace lockstep {
 class LogFile {
  public:
   LogFile() = default;  // none
-  // Throws IoError if it cannot be made.
+  // Throws IoError if it cannot be made, or is a link: somebody else may have put it there.
   explicit LogFile(const std::string& path);
 
   // The first failure is said in the log; then the file is given up and the rank goes on.

@@ -25,7 +25,7 @@ struct MeetingOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);  // for more than the least number
-  std::chrono::nanoseconds lost_after = std::chrono::milliseconds(2500);  // of silence
+  std::chrono::nanoseconds lost_after = kDefaultLostAfter;        // of silence
 };
 
 inline constexpr uint16_t kDefaultMeetingPort = 29400;  // as torchrun's c10d

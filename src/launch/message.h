@@ -19,7 +19,7 @@ enum class MessageKind : int32_t {
   Failed,        // the node cannot go on; text: why
   GuardianLost,  // pid, status
   // downwards: leader -> agent -> guardian
-  Stop,        // SIGTERM to all, SIGKILL after the grace
+  Stop,        // status.signal to all, SIGKILL after the grace; 0: SIGTERM, for a rank has failed
   Kill,        // SIGKILL to all, now
   Checkpoint,  // SIGUSR1 to the workers that handle it
 };

@@ -21,11 +21,16 @@ void make_read_only(int tree);
 // Opens `path` (O_PATH), taking `root` for "/", also in links. Empty, with errno, if it cannot.
 UniqueFd open_in_root(int root, const std::string& path);
 
+// The same without openat2(2), component by component: for kernels before 5.6 and for seccomp
+// filters that do not know the call.
+UniqueFd walk_in_root(int root, const std::string& path);
+
 // Mounts `tree` on `place`, as opened by open_in_root. Throws IoError.
 void attach_tree(int tree, int place);
 
 // The host's path of `path` inside `root`: links of the part that exists are followed inside
-// `root`; the part that does not exist stays as it is. Throws IoError if `root` is not there.
+// `root`; the part that does not exist stays as it is. Throws IoError if `root` is not there, and
+// for a link that leads to nothing inside `root`.
 std::string path_in_root(const std::string& root, const std::string& path);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // The flags of `lockstep run` about output.
 
+#include <charconv>
 #include <set>
 
 #include <lockstep/base/error.h>
@@ -43,6 +44,18 @@ std::vector<int> parse_ranks(const std::string& flag, const std::string& text) {
   return {ranks.begin(), ranks.end()};
 }
 
+// "750": octal, as chmod takes it.
+mode_t parse_mode(const std::string& flag, const std::string& text) {
+  constexpr unsigned kMostNeeded = 0700;  // without these the ranks could not write there
+  unsigned mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  if (error != std::errc() || end != text.data() + text.size() || mode > 07777 ||
+      (mode & kMostNeeded) != kMostNeeded) {
+    throw UsageError("{} {} is not a mode from 700 to 7777 in octal, like 750", flag, text);
+  }
+  return mode;
+}
+
 }  // namespace
 
 OutputOptions output_options(const RunFlags& flags, const RunHost& host) {
@@ -52,6 +65,9 @@ OutputOptions output_options(const RunFlags& flags, const RunHost& host) {
   }
   if (!flags.tee.empty()) {
     options.tee = StreamChoice::parse(flags.tee, "--tee");
+  }
+  if (!flags.log_dir_mode.empty()) {
+    options.folder_mode = parse_mode("--log-dir-mode", flags.log_dir_mode);
   }
   options.shown = parse_ranks("--local-ranks-filter", flags.local_ranks_filter);
   const std::string out = "--duplicate-stdout-filters", err = "--duplicate-stderr-filters";

@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <sstream>
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
@@ -60,14 +63,49 @@ StreamRoute stream_route(const OutputOptions& options, int local_rank, size_t st
   return {.to_console = shown && (tees || !redirects), .to_file = all || tees || redirects};
 }
 
-void choose_log_dir(OutputOptions& options) {
-  if (options.log_dir.empty() && (options.redirects.any() || options.tee.any())) {
-    options.log_dir = Env().text("TMPDIR").value_or("/tmp") + "/lockstep_logs_XXXXXX";
-    if (::mkdtemp(options.log_dir.data()) == nullptr) {
-      throw IoError("cannot make {}: {}; --log-dir chooses another folder", options.log_dir,
-                    errno_text(errno));
+namespace {
+
+// A new folder of our own in the first of these that takes one; empty, and why, if none does.
+std::string make_own_folder(const std::vector<std::string>& places, std::string& why) {
+  for (const std::string& place : places) {
+    std::string path = place + "/lockstep_logs_XXXXXX";
+    if (::mkdtemp(path.data()) != nullptr) {
+      return path;
     }
+    why += fmt::format("{}{}: {}", why.empty() ? "" : ", ", place, errno_text(errno));
+  }
+  return "";
+}
+
+}  // namespace
+
+void choose_log_dir(OutputOptions& options) {
+  if (!options.log_dir.empty() || (!options.redirects.any() && !options.tee.any())) {
+    return;
+  }
+  const Env env;
+  std::vector<std::string> places{env.text("TMPDIR").value_or("/tmp")};
+  if (!env.text("TMPDIR")) {
+    places.push_back("/var/tmp");
+    if (const auto own = env.text("XDG_RUNTIME_DIR")) {
+      places.push_back(*own);
+    }
+  }
+  std::string why;
+  options.log_dir = make_own_folder(places, why);
+  if (!options.log_dir.empty()) {
     log::info("launch", "log files are in {}; --log-dir chooses another folder", options.log_dir);
+  } else if (options.redirects.any()) {
+    throw IoError("cannot make a folder for the log files ({}); --log-dir chooses another folder",
+                  why);
+  } else {
+    // The console shows everything: that is no reason not to run.
+    log::warn(
+        "launch",
+        "--tee: cannot make a folder for the log files ({}); going on without them; --log-dir "
+        "chooses another folder",
+        why);
+    options.tee = {};
   }
 }
 
@@ -80,6 +118,13 @@ bool holds_any(std::string_view line, const std::vector<std::string>& filters) {
   return std::any_of(filters.begin(), filters.end(), [&](const std::string& filter) {
     return line.find(filter) != std::string_view::npos;
   });
+}
+
+bool is_json_object(std::string_view line) {
+  while (line.ends_with('\n') || line.ends_with('\r')) {
+    line.remove_suffix(1);
+  }
+  return line.starts_with('{') && line.ends_with('}') && nlohmann::json::accept(line);
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace lockstep {
@@ -29,6 +30,7 @@ struct StreamChoice {
 
 struct OutputOptions {
   std::string log_dir;          // empty: log files only if redirects or tee ask for them
+  mode_t folder_mode = 0700;    // of the folders that are made for log files
   StreamChoice redirects;       // to a log file instead of the console
   StreamChoice tee;             // to a log file and to the console
   std::vector<int> shown;       // local ranks that the console shows; empty: all
@@ -50,14 +52,19 @@ struct StreamRoute {
 // name.
 StreamRoute stream_route(const OutputOptions& options, int local_rank, size_t stream);
 
-// Makes a folder under $TMPDIR for the log files that are wanted though there is no log_dir, and
-// says in the log which. Throws IoError.
+// Makes a folder for the log files that are wanted though there is no log_dir, and says in the log
+// which: under $TMPDIR or, if that is not set, /tmp, /var/tmp or $XDG_RUNTIME_DIR. If it cannot,
+// `tee` is given up, with a warning; for `redirects`, whose output would be lost, throws IoError.
 void choose_log_dir(OutputOptions& options);
 
 // `prefix_template` for one rank.
 std::string filled_prefix(std::string text, int rank, int local_rank);
 
 bool holds_any(std::string_view line, const std::vector<std::string>& filters);
+
+// A line that holds one JSON object and nothing else. Those of rank 0's standard output are data
+// for whoever reads ours (`lockstep train --json`): they pass as they are, without a prefix.
+bool is_json_object(std::string_view line);
 
 // `text` with every `from` replaced by `to`.
 std::string replaced(std::string text, std::string_view from, std::string_view to);

@@ -97,9 +97,13 @@ namespace {
 
 WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, RankPlace place,
                        const RankPlacement& bound, const std::vector<std::string>& inherited_env) {
-  WorkerPlan worker{.rank = place.rank, .local_rank = place.local_rank, .cpus = bound.cpus};
+  WorkerPlan worker{.rank = place.rank,
+                    .local_rank = place.local_rank,
+                    .cpus = bound.cpus,
+                    .has_stdin = place.rank == options.stdin_rank};
   if (!options.output.log_dir.empty()) {
-    worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, job.id,
+    const std::string run = job.place.run.empty() ? job.id : job.id + "_" + job.place.run;
+    worker.log_folder = fmt::format("{}/{}/attempt_{}/rank_{}", options.output.log_dir, run,
                                     job.place.generation, place.rank);
   }
   if (!options.container) {  // in an image it would be nowhere to be seen
@@ -118,12 +122,22 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
   return worker;
 }
 
+// A container runtime of an ordinary user's is often a program with the setuid bit, which means
+// nothing in the user namespace that his PID namespace needs.
+IsolationMode wanted_isolation(const LaunchOptions& options) {
+  const bool is_foreign =
+      options.container && options.container->runtime != ContainerRuntime::Builtin;
+  return options.isolation == IsolationMode::Auto && is_foreign && ::geteuid() != 0
+             ? IsolationMode::Guardian
+             : options.isolation;
+}
+
 }  // namespace
 
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env) {
   const int num_cores = num_usable_cores();
-  const IsolationMode isolation = choose_isolation(options.isolation);
+  const IsolationMode isolation = choose_isolation(wanted_isolation(options));
   const int num_ranks = options.local_nodes * options.procs_per_node;
   const Placement placement = place_on_this_host(options.placement, num_ranks);
   std::vector<NodePlan> nodes;

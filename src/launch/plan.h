@@ -34,6 +34,7 @@ struct WorkerPlan {
   std::string log_folder;        // empty: no log files
   std::string error_file;        // TORCHELASTIC_ERROR_FILE
   std::vector<int> cpus;         // that it may run on; empty: all that its guardian may
+  bool has_stdin = false;        // the launcher's input, or its terminal, is its own
 };
 
 struct NodePlan {

@@ -3,6 +3,7 @@
 // The nodes of a job on other hosts, each a `lockstep run --join` that this process starts over ssh
 // and tells its job on standard input.
 
+#include <map>
 #include <memory>
 #include <poll.h>
 #include <span>
@@ -18,7 +19,7 @@ struct RemoteNodesOptions {
   std::string program;  // REQUIRED: absolute path of this lockstep (own_program())
   std::vector<std::string> arguments{"run", "--join"};
   SshOptions ssh;
-  int lock_fd = -1;  // as in ConsoleOptions
+  ConsoleBoard* board = nullptr;  // as in ConsoleOptions
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
 };
 
@@ -58,9 +59,13 @@ class RemoteNodes {
   void close_inputs();  // lockstep there reads end of file and ends its node
 
  private:
+  void take(int64_t writer, int stream, std::string_view text);
+
   RemoteNodesOptions options_;
   std::array<Console, 2> consoles_;
   std::vector<std::unique_ptr<RemoteProcess>> nodes_;
+  int64_t num_started_ = 0;
+  std::map<int64_t, bool> after_return_;  // by stream of a host: its last byte was a "\r"
 };
 
 }  // namespace lockstep

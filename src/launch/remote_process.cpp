@@ -91,7 +91,9 @@ void RemoteProcess::write_input() {
   }
 }
 
-void RemoteProcess::add_polls(std::vector<pollfd>& polls, bool read_out, bool read_err) const {
+void RemoteProcess::add_polls(std::vector<pollfd>& polls, bool read_out, bool read_err) {
+  streams_[0].is_paused = !read_out;
+  streams_[1].is_paused = !read_err;
   polls.push_back({to_send_.empty() ? -1 : input_.get(), POLLOUT, 0});
   // Before it is ready, nothing goes to the caller: no reason to wait for it.
   polls.push_back({read_out || !ready_ ? streams_[0].pipe.get() : -1, POLLIN, 0});
@@ -100,7 +102,13 @@ void RemoteProcess::add_polls(std::vector<pollfd>& polls, bool read_out, bool re
 }
 
 Deadline RemoteProcess::deadline() const {
-  return ready_ || end_ || late_ ? Deadline::never() : start_deadline_;
+  Deadline next = ready_ || end_ || late_ ? Deadline::never() : start_deadline_;
+  for (const Stream& stream : streams_) {
+    if (start_.gives_parts && stream.ready && !stream.is_paused) {
+      next = next.earlier(stream.splitter.due());
+    }
+  }
+  return next;
 }
 
 void RemoteProcess::handle(std::span<const pollfd> polls, const TakeLine& take) {
@@ -111,10 +119,14 @@ void RemoteProcess::handle(std::span<const pollfd> polls, const TakeLine& take) 
     if (polls[1 + s].revents != 0) {
       read_stream(s, take);
     }
+    Stream& from = streams_[s];
+    if (start_.gives_parts && from.ready && !from.is_paused && from.splitter.due().expired()) {
+      from.splitter.finish([&](std::string_view text) { take_line(s, text, take); });
+    }
   }
   if (polls[3].revents != 0) {
     finish(take);
-  } else if (deadline().expired()) {
+  } else if (!ready_ && !end_ && !late_ && start_deadline_.expired()) {
     late_ = true;
     kill();
   }

@@ -32,6 +32,8 @@ struct RemoteStart {
   SshOptions ssh;
   bool is_local = false;  // start `program` here, without ssh
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);  // until it is ready
+  int64_t number = 0;        // for the caller, who tells its processes apart by it
+  bool gives_parts = false;  // of lines that are left unfinished for long (prompts)
 };
 
 // How it ended.
@@ -57,6 +59,7 @@ class RemoteProcess {
   explicit RemoteProcess(RemoteStart start);
 
   const HostEntry& host() const { return start_.host; }
+  int64_t number() const { return start_.number; }
   bool is_ready() const { return ready_; }
   const std::optional<RemoteEnd>& end() const { return end_; }  // set once all was read
 
@@ -70,7 +73,7 @@ class RemoteProcess {
 
   // Appends kNumPolls entries, some of them with descriptor -1. `read_out`, `read_err`: whether
   // the caller has room for more lines.
-  void add_polls(std::vector<pollfd>& polls, bool read_out = true, bool read_err = true) const;
+  void add_polls(std::vector<pollfd>& polls, bool read_out = true, bool read_err = true);
   // The same entries after poll(2).
   void handle(std::span<const pollfd> polls, const TakeLine& take);
   // poll(2) must not sleep longer than this.
@@ -81,6 +84,7 @@ class RemoteProcess {
     UniqueFd pipe;
     LineSplitter splitter;
     bool ready = false;
+    bool is_paused = false;  // its reader has no room: more of a line may be waiting
   };
 
   bool read_stream(size_t stream, const TakeLine& take);

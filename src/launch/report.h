@@ -3,6 +3,7 @@
 // What is said at the end of a job, and its exit code: the first failure on top, then everything
 // else in a line.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ struct RankRecord {
   ExitStatus status;          // if ended
   bool stopped = false;       // it ended after lockstep had told it to
   int64_t stamp_ns = 0;       // when its end was noticed
+  bool was_first = false;     // the ranks say that it gave up before the others
   std::string last_lines;     // of its output
   std::string error;          // what it left in its error file, if it did
   std::string log_folder;     // empty: no log files
@@ -32,13 +34,17 @@ struct RankRecord {
   bool failed() const { return ended && !stopped && !status.ok(); }
 };
 
-// Why a job came to an end before its ranks did. At most one is set.
+// Why a job came to an end before its ranks did. At most one of signal, cannot_start and broken is
+// set.
 struct StopCause {
   int signal = 0;             // this process was told to stop
   std::string cannot_start;   // the program cannot be executed: the sentence
   int cannot_start_code = 0;  // 126 or 127
   std::string broken;         // agent, guardian or set-up: the sentence
   int broken_code = 0;
+  // How ranks that were stopped came to be killed, whatever the cause.
+  std::chrono::nanoseconds grace{};  // that they had
+  bool was_cut_short = false;        // they were killed before it was over, as the user asked
 };
 
 struct Report {

@@ -117,6 +117,21 @@ std::vector<StageItem> stage_items(const RunFlags& flags) {
   return items;
 }
 
+int stdin_rank(const RunFlags& flags, const LaunchOptions& options) {
+  if (flags.stdin_rank.empty()) {
+    return -1;
+  }
+  if (!options.hosts.empty()) {
+    throw UsageError(
+        "--stdin {}: the terminal does not reach the hosts of --hosts; start the nodes by hand "
+        "(--nnodes, --node-rank), with --stdin where that rank is",
+        flags.stdin_rank);
+  }
+  const int num_ranks =
+      (options.max_nodes > 1 ? options.max_nodes : options.local_nodes) * options.procs_per_node;
+  return flag_number("--stdin", flags.stdin_rank, 0, num_ranks - 1);
+}
+
 // The nodes are the hosts, so what else says where nodes are contradicts them.
 std::vector<HostEntry> host_entries(const RunFlags& flags) {
   if (flags.hosts.empty() && flags.hostfile.empty()) {
@@ -244,6 +259,7 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
   }
   if (!flags.signals_to_handle.empty()) {
     options.stop_signals = parse_signals(flags.signals_to_handle);
+    options.signals_are_given = true;
   }
   options.isolation = parse_isolation(or_else(flags.isolation, "auto"));
   options.output = output_options(flags, host);
@@ -255,11 +271,13 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
   if (!options.hosts.empty()) {
     options.min_nodes = options.max_nodes = static_cast<int>(options.hosts.size());
   }
+  options.stdin_rank = stdin_rank(flags, options);
   options.command = make_command({.program = flags.program,
                                   .module = flags.module,
                                   .run_path = flags.run_path,
                                   .no_python = flags.no_python,
-                                  .python = or_else(host.python, "python3")});
+                                  .python = or_else(host.python, "python3"),
+                                  .is_here = flags.image.empty()});
   return options;
 }
 

@@ -30,11 +30,13 @@ struct RunFlags {
   std::string max_restarts;
   std::string stop_grace;
   std::string signals_to_handle;
+  std::string stdin_rank;
   std::string isolation;
   std::string monitor_interval;
   std::string start_method;
   // Output
   std::string log_dir;
+  std::string log_dir_mode;
   std::string redirects;
   std::string tee;
   std::string local_ranks_filter;
@@ -63,6 +65,7 @@ struct RunFlags {
   // Instead of running
   bool dry_run = false;
   std::string emit;
+  std::string gpus_per_node;  // for emit
   // Known, and refused
   std::string event_log_handler;
   std::string logs_specs;

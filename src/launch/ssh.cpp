@@ -12,10 +12,7 @@ namespace lockstep {
 
 namespace {
 
-// A connection that is dead is given up within some 15 s; the job itself notices a lost host
-// sooner, by its own heartbeats.
-constexpr int kAliveSeconds = 5;
-constexpr int kAliveCount = 3;
+constexpr auto kAliveInterval = std::chrono::seconds(5);  // between ssh's own probes
 
 bool is_variable_name(const std::string& name) {
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
@@ -64,10 +61,13 @@ std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& op
   std::vector<std::string> argv = options.program;
   // -T, -x: no terminal and no X11, whatever the configuration says; of two values for one option
   // ssh takes the first, so the user's win.
-  argv.insert(argv.end(), {"-T", "-x", "-o", "BatchMode=yes", "-o",
-                           fmt::format("ConnectTimeout={}", options.connect_timeout.count()), "-o",
-                           fmt::format("ServerAliveInterval={}", kAliveSeconds), "-o",
-                           fmt::format("ServerAliveCountMax={}", kAliveCount)});
+  argv.insert(argv.end(),
+              {"-T", "-x", "-o", "BatchMode=yes", "-o",
+               fmt::format("ConnectTimeout={}", options.connect_timeout.count()), "-o",
+               fmt::format("ServerAliveInterval={}", kAliveInterval.count()), "-o",
+               fmt::format("ServerAliveCountMax={}",
+                           (options.alive_timeout + kAliveInterval - std::chrono::seconds(1)) /
+                               kAliveInterval)});
   if (!host.user.empty()) {
     argv.insert(argv.end(), {"-l", host.user});
   }

@@ -15,6 +15,7 @@ namespace lockstep {
 struct SshOptions {
   std::vector<std::string> program{"ssh"};   // and options of the user's own, which come first
   std::chrono::seconds connect_timeout{10};  // until the host's ssh server answers
+  std::chrono::seconds alive_timeout{15};    // of silence: the connection is given up
 
   // LOCKSTEP_SSH ("ssh -p 2222 -i 'my key'", cut into words as a shell does) replaces the program.
   // It takes ssh's arguments. Throws UsageError.

@@ -1,5 +1,6 @@
 #include "launch/starter.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -25,6 +26,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxJobBytes = 16u << 20;
+constexpr auto kSshMargin = std::chrono::seconds(5);
 
 // Byte by byte: what follows the line is not ours to take.
 std::string read_line(int fd) {
@@ -74,8 +76,22 @@ RemoteJob receive_remote_job() {
   return job;
 }
 
-Starter::Starter(const LaunchOptions& options, const RemoteJob& job)
-    : nodes_({.program = own_program(), .ssh = SshOptions::from_env(Env())}) {
+namespace {
+
+// The job notices a lost host by its own heartbeats; ssh must not give up before.
+SshOptions patient_ssh(std::chrono::nanoseconds lost_after) {
+  SshOptions ssh = SshOptions::from_env(Env());
+  ssh.alive_timeout =
+      std::max(ssh.alive_timeout, std::chrono::ceil<std::chrono::seconds>(lost_after + kSshMargin));
+  return ssh;
+}
+
+}  // namespace
+
+Starter::Starter(const LaunchOptions& options, const RemoteJob& job, ConsoleBoard& board)
+    : nodes_({.program = own_program(),
+              .ssh = patient_ssh(options.meeting.lost_after),
+              .board = &board}) {
   RemoteJob next = job;
   for (const HostEntry& host : options.hosts) {
     next.procs_per_node = host.slots;

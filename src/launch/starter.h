@@ -37,7 +37,7 @@ RemoteJob receive_remote_job();
 class Starter {
  public:
   // Starts a node on every host of the options. Throws IoError if ssh cannot be started.
-  Starter(const LaunchOptions& options, const RemoteJob& job);
+  Starter(const LaunchOptions& options, const RemoteJob& job, ConsoleBoard& board);
 
   void add_polls(std::vector<pollfd>& polls);
   // After poll(2), with the same vector. What went wrong, if something did: a sentence.

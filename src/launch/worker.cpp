@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,11 +52,16 @@ std::string host_pid_entry(int host_proc_fd) {
 }
 
 int become_program(const WorkerStart& start) {
-  ::setpgid(0, 0);
+  // A rank that shared the launcher's terminal would be stopped (SIGTTIN) when it asks for a
+  // password there. In a session without one it is told at once that there is none.
+  ::setsid();
   reset_signals();
   ::setrlimit(RLIMIT_NOFILE, &start.node->file_limit);
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  ::dup2(null, STDIN_FILENO);
+  ::dup2(start.stdin_fd < 0 ? null : start.stdin_fd, STDIN_FILENO);
+  if (start.stdin_fd >= 0 && ::isatty(STDIN_FILENO) != 0) {
+    ::ioctl(STDIN_FILENO, TIOCSCTTY, 0);
+  }
   ::dup2(start.stdout_fd, STDOUT_FILENO);
   ::dup2(start.stderr_fd, STDERR_FILENO);
   send_message(start.control_fd, {.kind = MessageKind::Started, .rank = start.worker->rank});
@@ -98,8 +104,6 @@ pid_t start_worker(const WorkerStart& start) {
     return become_program(start);
   });
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  ::setpgid(pid,
-            pid);  // whoever of the two comes first: the group must exist before it is signalled
   return pid;
 }
 

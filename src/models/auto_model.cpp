@@ -128,6 +128,21 @@ void log_report(const Weights& weights, const ModelConfig& config, const Pretrai
   }
 }
 
+void set_dropout(GPT2Options& options, double dropout) {
+  options.embedding_dropout = options.attention_dropout = options.residual_dropout = dropout;
+}
+
+void set_dropout(BertOptions& options, double dropout) {
+  options.hidden_dropout = options.attention_dropout = dropout;
+  options.classifier_dropout = -1;  // follows the hidden one
+}
+
+void set_dropout(MyTransformerOptions& options, double dropout) {
+  options.dropout = dropout;
+}
+
+void set_dropout(ResNetOptions& /*options*/, double /*dropout*/) {}  // has none
+
 }  // namespace
 
 AutoModel AutoModel::from_config(const ModelConfig& config) {
@@ -141,6 +156,9 @@ AutoModel AutoModel::from_pretrained(const std::string& location, Group& group,
   Weights weights = Weights::open(location, group, {.cache_dir = options.cache_dir});
   ModelConfig config = find_config(weights, group, options);
   std::visit([](auto& of_model) { of_model.initialise = false; }, config.options);
+  if (options.dropout) {
+    std::visit([&](auto& of_model) { set_dropout(of_model, *options.dropout); }, config.options);
+  }
   AutoModel model = from_config(config);
 
   const ModelFamily& family = family_of(config);

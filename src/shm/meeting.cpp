@@ -3,112 +3,31 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
 #include "base/secret.h"
+#include "shm/fd_message.h"
 
 namespace lockstep::shm {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kProofTime = 2s;        // for a stranger to show that it belongs here
-constexpr size_t kFdsPerMessage = 64;  // the kernel takes 253
+constexpr auto kProofTime = 2s;      // for a stranger to show that it belongs here
+constexpr int kBatchRanks = 16;      // whose descriptors travel together
+constexpr int kBatchesUnderWay = 4;  // to as many ranks, until they say that they have them
+static_assert(kBatchRanks <= kMaxFdsPerMessage);
 
 struct Hello {
   Nonce nonce;
   int32_t rank;
 };
-
-void wait_for(int fd, short events, Deadline deadline) {
-  while (true) {
-    pollfd entry{.fd = fd, .events = events, .revents = 0};
-    const int ready = ::poll(&entry, 1, deadline.poll_ms());
-    if (ready > 0) {
-      return;  // also for errors: the call that follows tells which
-    }
-    if (ready == 0 && deadline.expired()) {
-      throw TimeoutError("shared memory: a rank of this host did not come to the exchange in time");
-    }
-    if (ready < 0 && errno != EINTR) {
-      throw IoError("shared memory: poll: {}", errno_text(errno));
-    }
-  }
-}
-
-// One datagram, with descriptors.
-void send_message(int fd, const void* data, size_t bytes, const std::vector<int>& fds,
-                  Deadline deadline) {
-  iovec part{.iov_base = const_cast<void*>(data), .iov_len = bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  }
-  while (::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    if (errno == EAGAIN) {
-      wait_for(fd, POLLOUT, deadline);
-    } else if (errno != EINTR) {
-      throw IoError("shared memory: a rank of this host is gone: {}", errno_text(errno));
-    }
-  }
-}
-
-// Receives exactly `bytes`, and the descriptors that came along.
-std::vector<UniqueFd> receive_message(int fd, void* data, size_t bytes, Deadline deadline) {
-  iovec part{.iov_base = data, .iov_len = bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t length = -1;
-  while ((length = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0) {
-    if (errno == EAGAIN) {
-      wait_for(fd, POLLIN, deadline);
-    } else if (errno != EINTR) {
-      throw IoError("shared memory: a rank of this host is gone: {}", errno_text(errno));
-    }
-  }
-  std::vector<UniqueFd> fds;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (size_t i = 0; i < count; ++i) {
-        int received = -1;
-        std::memcpy(&received, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-        fds.emplace_back(received);
-      }
-    }
-  }
-  if (length == 0) {
-    throw IoError("shared memory: a rank of this host closed its connection");
-  }
-  if (static_cast<size_t>(length) != bytes || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    throw IoError(
-        "shared memory: a message of {} bytes came, {} were expected (too many open "
-        "files?)",
-        length, bytes);
-  }
-  return fds;
-}
 
 UniqueFd make_unix_socket() {
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -137,6 +56,16 @@ void check_user(int fd) {
     throw UsageError("shared memory: user {} tried to join a job of user {}", peer.uid,
                      ::geteuid());
   }
+}
+
+// The kernel leaves out what this process may not open.
+std::string too_few_text(size_t came, size_t sent) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "shared memory: {} of {} descriptors could be taken: too many open files, at most {} are "
+      "allowed; raise the limit (ulimit -n)",
+      came, sent, limit.rlim_cur);
 }
 
 }  // namespace
@@ -204,7 +133,8 @@ void Meeting::accept_all(Deadline deadline) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) {
         continue;
       }
-      throw IoError("shared memory: accept: {}", errno_text(errno));
+      throw IoError("shared memory: accept: {}{}", errno_text(errno),
+                    errno == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     }
     try {
       const int rank = prove(fd.get(), true, deadline.earlier(Deadline::after(kProofTime)));
@@ -246,50 +176,173 @@ void Meeting::join(const std::string& address_text, Deadline deadline) {
   }
 }
 
-void Meeting::give_all(int to, const std::vector<UniqueFd>& fds, Deadline deadline) const {
-  for (size_t first = 0; first < fds.size(); first += kFdsPerMessage) {
-    std::vector<int> batch;
-    for (size_t i = first; i < std::min(fds.size(), first + kFdsPerMessage); ++i) {
-      batch.push_back(fds[i].get());
+// One message of an exchange. The leader asks, one batch of ranks after the other: "give", and then
+// everybody: "take"; "end" tells how it went.
+struct Meeting::Frame {
+  enum class Step : uint32_t { Give, Given, Take, Taken, End };
+  Step step;
+  int32_t rank;           // Take: whose the first descriptor is; End: whose problem it was
+  uint32_t count;         // Take: of descriptors
+  char problem[512 + 1];  // empty: none
+
+  static Frame make(Step step, int rank = 0, size_t count = 0, const std::string& problem = "") {
+    Frame frame{.step = step, .rank = rank, .count = static_cast<uint32_t>(count), .problem = {}};
+    problem.copy(frame.problem, sizeof frame.problem - 1);
+    return frame;
+  }
+  void send(int fd, const std::vector<int>& fds, Deadline deadline) const {
+    send_message(fd, this, sizeof *this, fds, deadline);
+  }
+  std::vector<UniqueFd> receive(int fd, Deadline deadline) {
+    auto fds = receive_message(fd, this, sizeof *this, deadline);
+    problem[sizeof problem - 1] = '\0';
+    return fds;
+  }
+  void expect(Step expected, int from) const {
+    if (step != expected) {
+      throw IoError("shared memory: rank {} of this host sent message {} where {} was due", from,
+                    static_cast<int>(step), static_cast<int>(expected));
     }
-    const auto count = static_cast<uint32_t>(batch.size());
-    send_message(to, &count, sizeof count, batch, deadline);
+  }
+};
+
+// The first problem that any rank had.
+struct Meeting::Verdict {
+  int rank = 0;
+  std::string problem;
+
+  void note(int of_rank, const std::string& text) {
+    if (problem.empty() && !text.empty()) {
+      rank = of_rank;
+      problem = text;
+    }
+  }
+  void raise() const {
+    if (!problem.empty()) {
+      throw Refused(rank, problem);
+    }
+  }
+};
+
+// The descriptors of some ranks that follow one another, at the leader.
+struct Meeting::Batch {
+  int first = 0;
+  int last = 0;                 // the first behind it
+  std::vector<UniqueFd> taken;  // of the others
+  std::vector<int> fds;         // of all
+};
+
+void Meeting::exchange(const Offer& mine, const Take& take, Deadline deadline) {
+  if (options_.rank == 0) {
+    lead(mine, take, deadline);
+  } else {
+    follow(mine, take, deadline);
   }
 }
 
-std::vector<UniqueFd> Meeting::exchange(int fd, Deadline deadline) {
-  const auto num_ranks = static_cast<size_t>(options_.size);
-  std::vector<UniqueFd> all;
-  if (options_.rank == 0) {
-    all.resize(num_ranks);
-    all[0] = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (!all[0]) {
-      throw IoError("shared memory: dup: {}", errno_text(errno));
+void Meeting::lead(const Offer& mine, const Take& take, Deadline deadline) {
+  Verdict verdict;
+  for (int first = 0; first < options_.size && verdict.problem.empty(); first += kBatchRanks) {
+    Batch batch{.first = first,
+                .last = std::min(options_.size, first + kBatchRanks),
+                .taken = {},
+                .fds = {}};
+    collect(batch, mine, verdict, deadline);
+    if (verdict.problem.empty()) {
+      distribute(batch, take, verdict, deadline);
     }
-    for (size_t rank = 1; rank < num_ranks; ++rank) {
-      uint32_t count = 0;
-      auto given = receive_message(peers_[rank].get(), &count, sizeof count, deadline);
-      if (given.size() != 1) {
-        throw IoError("shared memory: rank {} gave {} descriptors, not one", rank, given.size());
+  }
+  const Frame end = Frame::make(Frame::Step::End, verdict.rank, 0, verdict.problem);
+  for (int rank = 1; rank < options_.size; ++rank) {
+    end.send(peers_[static_cast<size_t>(rank)].get(), {}, deadline);
+  }
+  verdict.raise();
+}
+
+void Meeting::collect(Batch& batch, const Offer& mine, Verdict& verdict, Deadline deadline) {
+  const Frame give = Frame::make(Frame::Step::Give);
+  for (int rank = std::max(batch.first, 1); rank < batch.last; ++rank) {
+    give.send(peers_[static_cast<size_t>(rank)].get(), {}, deadline);
+  }
+  if (batch.first == 0) {
+    verdict.note(0, mine.problem);
+    batch.fds.push_back(mine.fd);
+  }
+  for (int rank = std::max(batch.first, 1); rank < batch.last; ++rank) {
+    Frame given{};
+    auto fds = given.receive(peers_[static_cast<size_t>(rank)].get(), deadline);
+    given.expect(Frame::Step::Given, rank);
+    verdict.note(rank, given.problem);
+    if (given.problem[0] != '\0') {
+      continue;
+    }
+    if (fds.size() != 1) {
+      verdict.note(0, too_few_text(fds.size(), 1));
+      continue;
+    }
+    batch.fds.push_back(fds[0].get());
+    batch.taken.push_back(std::move(fds[0]));
+  }
+}
+
+void Meeting::distribute(const Batch& batch, const Take& take, Verdict& verdict,
+                         Deadline deadline) {
+  const Frame frame = Frame::make(Frame::Step::Take, batch.first, batch.fds.size());
+  int num_answered = 1;  // ranks below it have; the leader needs not ask itself
+  const auto hear_next = [&] {
+    Frame taken{};
+    taken.receive(peers_[static_cast<size_t>(num_answered)].get(), deadline);
+    taken.expect(Frame::Step::Taken, num_answered);
+    verdict.note(num_answered++, taken.problem);
+  };
+  for (int rank = 1; rank < options_.size; ++rank) {
+    if (rank - num_answered == kBatchesUnderWay) {
+      hear_next();
+    }
+    frame.send(peers_[static_cast<size_t>(rank)].get(), batch.fds, deadline);
+  }
+  verdict.note(0, take_all(std::max(batch.first, 1), batch.taken, take));
+  while (num_answered < options_.size) {
+    hear_next();
+  }
+}
+
+void Meeting::follow(const Offer& mine, const Take& take, Deadline deadline) {
+  const int leader = peers_[0].get();
+  while (true) {
+    Frame frame{};
+    const auto fds = frame.receive(leader, deadline);
+    if (frame.step == Frame::Step::Give) {
+      Frame::make(Frame::Step::Given, options_.rank, 1, mine.problem)
+          .send(leader, mine.problem.empty() ? std::vector{mine.fd} : std::vector<int>{}, deadline);
+    } else if (frame.step == Frame::Step::Take) {
+      const std::string problem = fds.size() == frame.count ? take_all(frame.rank, fds, take)
+                                                            : too_few_text(fds.size(), frame.count);
+      Frame::make(Frame::Step::Taken, options_.rank, 0, problem).send(leader, {}, deadline);
+    } else {
+      frame.expect(Frame::Step::End, 0);
+      Verdict{.rank = frame.rank, .problem = frame.problem}.raise();
+      return;
+    }
+  }
+}
+
+// Returns why it could not, or nothing.
+std::string Meeting::take_all(int first, const std::vector<UniqueFd>& fds, const Take& take) const {
+  try {
+    for (size_t i = 0; i < fds.size(); ++i) {
+      const int rank = first + static_cast<int>(i);
+      if (rank < 0 || rank >= options_.size) {
+        throw IoError("shared memory: there is no rank {} of {}", rank, options_.size);
       }
-      all[rank] = std::move(given[0]);
+      if (rank != options_.rank) {
+        take(rank, fds[i]);
+      }
     }
-    for (size_t rank = 1; rank < num_ranks; ++rank) {
-      give_all(peers_[rank].get(), all, deadline);
-    }
-    return all;
+  } catch (const std::exception& error) {
+    return error.what();
   }
-  const uint32_t one = 1;
-  send_message(peers_[0].get(), &one, sizeof one, {fd}, deadline);
-  while (all.size() < num_ranks) {
-    uint32_t count = 0;
-    auto batch = receive_message(peers_[0].get(), &count, sizeof count, deadline);
-    if (batch.empty() || batch.size() != count || all.size() + batch.size() > num_ranks) {
-      throw IoError("shared memory: {} descriptors came, {} were announced", batch.size(), count);
-    }
-    std::move(batch.begin(), batch.end(), std::back_inserter(all));
-  }
-  return all;
+  return "";
 }
 
 void Meeting::interrupt() noexcept {

@@ -7,9 +7,12 @@
 // check that the other runs as the same user (SO_PEERCRED) and knows the job's secret (secret.h).
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include <lockstep/base/error.h>
 
 #include "base/deadline.h"
 #include "base/unique_fd.h"
@@ -21,6 +24,25 @@ struct MeetingOptions {
   int size = 1;
   std::string secret;   // of the job
   std::string purpose;  // the group's name: a proof for one group is worth nothing in another
+};
+
+// What a rank brings to an exchange.
+struct Offer {
+  int fd = -1;
+  std::string problem;  // not empty: it has nothing to give, and this is why
+};
+
+// What every rank hears when one could not give or take.
+class Refused : public IoError {
+ public:
+  Refused(int rank, const std::string& problem)
+      : IoError("rank {} of this host: {}", rank, problem), rank_(rank), problem_(problem) {}
+  int rank() const { return rank_; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  int rank_;
+  std::string problem_;
 };
 
 // Errors: IoError when a socket ends, TimeoutError at the deadline, UsageError when the other end
@@ -36,15 +58,28 @@ class Meeting {
   // Everybody else.
   void join(const std::string& address, Deadline deadline);
 
-  // Collective: everybody gives a descriptor and gets those of all ranks, in their order.
-  std::vector<UniqueFd> exchange(int fd, Deadline deadline);
+  // Collective, and all or nothing: everybody gives a descriptor and is handed those of all other
+  // ranks, in their order, each closed when `take` returns. If a rank has nothing to give, or its
+  // `take` throws, every rank throws Refused; the meeting goes on after that.
+  //
+  // However many ranks there are, few descriptors are open or under way at a time: the kernel
+  // limits both, the latter for all processes of a user together.
+  using Take = std::function<void(int rank, const UniqueFd& fd)>;
+  void exchange(const Offer& mine, const Take& take, Deadline deadline);
 
   // Every call fails from now on. From any thread.
   void interrupt() noexcept;
 
  private:
   int prove(int fd, bool is_leader, Deadline deadline) const;  // returns the other end's rank
-  void give_all(int to, const std::vector<UniqueFd>& fds, Deadline deadline) const;
+  struct Frame;
+  struct Verdict;
+  struct Batch;
+  void lead(const Offer& mine, const Take& take, Deadline deadline);
+  void follow(const Offer& mine, const Take& take, Deadline deadline);
+  void collect(Batch& batch, const Offer& mine, Verdict& verdict, Deadline deadline);
+  void distribute(const Batch& batch, const Take& take, Verdict& verdict, Deadline deadline);
+  std::string take_all(int first, const std::vector<UniqueFd>& fds, const Take& take) const;
   void adopt(size_t place, UniqueFd fd);
   void stop_if_interrupted() const;
 

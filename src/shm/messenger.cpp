@@ -7,6 +7,8 @@
 
 namespace lockstep::shm {
 
+const std::string Messenger::kStopped = "the messenger was stopped before the message got through";
+
 Messenger::Messenger(int rank, std::vector<std::byte*> arenas)
     : rank_(rank),
       arenas_(std::move(arenas)),
@@ -33,33 +35,43 @@ void Messenger::ring(int rank) const {
 void Messenger::start() {
   if (!thread_.joinable()) {
     thread_ = std::thread([this] { run(); });
+    thread_id_ = thread_.get_id();
   }
 }
 
-void Messenger::send(Message message) {
+Messenger::~Messenger() {
+  stop();
+  if (thread_.joinable()) {
+    thread_.detach();  // the last message kept this object alive, and went on its thread
+  }
+}
+
+bool Messenger::send(Message message) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) {
-      return;
+      return false;
     }
     auto& queue = outgoing_[static_cast<size_t>(message.peer)];
     queue.push_back({.message = std::move(message)});
     start();
   }
   ring(rank_);
+  return true;
 }
 
-void Messenger::receive(Message message) {
+bool Messenger::receive(Message message) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) {
-      return;
+      return false;
     }
     auto& from = incoming_[static_cast<size_t>(message.peer)];
     from.wanted.push_back(std::move(message));
     start();
   }
   ring(rank_);
+  return true;
 }
 
 void Messenger::stop() {
@@ -70,9 +82,13 @@ void Messenger::stop() {
       stopping_ = true;
       ring(rank_);
     }
-    if (thread_.get_id() == std::this_thread::get_id()) {
+    if (thread_id_ == std::this_thread::get_id()) {
       return;  // a callback of its own: it ends when that returns
     }
+  }
+  const std::lock_guard joining(join_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
     thread.swap(thread_);
   }
   if (thread.joinable()) {
@@ -80,7 +96,23 @@ void Messenger::stop() {
   }
 }
 
+std::vector<Message> Messenger::take_pending() {
+  std::vector<Message> pending;
+  for (auto& queue : outgoing_) {
+    for (Outgoing& out : queue) {
+      pending.push_back(std::move(out.message));
+    }
+    queue.clear();
+  }
+  for (Incoming& from : incoming_) {
+    std::move(from.wanted.begin(), from.wanted.end(), std::back_inserter(pending));
+    from.wanted.clear();
+  }
+  return pending;
+}
+
 void Messenger::run() {
+  std::vector<Message> pending;  // when it is stopped
   while (true) {
     const uint32_t rings =
         bell(rank_).load();  // first: what is rung for from here on is not slept over
@@ -89,7 +121,8 @@ void Messenger::run() {
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) {
-        return;
+        pending = take_pending();
+        break;
       }
       moved = pump();
       finished.swap(finished_);
@@ -100,6 +133,9 @@ void Messenger::run() {
     if (!moved) {
       Platform::sleep(bell(rank_), rings, Deadline::never());
     }
+  }
+  for (const Message& message : pending) {
+    message.done(kStopped);
   }
 }
 

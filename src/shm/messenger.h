@@ -25,23 +25,27 @@ struct Message {
   DataType type = DataType::UInt8;
   void* data = nullptr;  // a sender's is only read
   size_t bytes = 0;
-  // Called once, on the messenger's thread, unless it was stopped before. `error` is empty, or says
-  // how the sender's message differs from what the receiver wants.
+  // Called once, on the messenger's thread, if the message was taken. `error` is empty, or says how
+  // the sender's message differs from what the receiver wants, or is Messenger::kStopped.
   std::function<void(const std::string& error)> done;
 };
 
 // Threads: every method may be called concurrently.
 class Messenger {
  public:
+  static const std::string kStopped;  // before the message got through
+
   Messenger(int rank, std::vector<std::byte*> arenas);
-  ~Messenger() { stop(); }
+  ~Messenger();
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
 
-  void send(Message message);
-  void receive(Message message);
+  // False, and nothing else, once it is stopped.
+  bool send(Message message);
+  bool receive(Message message);
 
-  // No message's memory is touched any more once this returns.
+  // No message's memory is touched any more once this returns, and none is kept: what has not got
+  // through ends with an error.
   void stop();
 
  private:
@@ -74,7 +78,8 @@ class Messenger {
   void ring(int rank) const;
   void start();
   void run();
-  bool pump();  // true if anything moved
+  std::vector<Message> take_pending();  // of all ranks
+  bool pump();                          // true if anything moved
   bool pump_out(int peer, std::deque<Outgoing>& queue);
   bool push(Mailbox& box, Outgoing& out) const;  // true once all of it is in the mailbox
   bool pump_in(int peer, Incoming& from);
@@ -95,6 +100,9 @@ class Messenger {
   std::vector<Incoming> incoming_;
   std::vector<std::function<void()>> finished_;  // to be called without the lock
   std::thread thread_;
+  std::thread::id thread_id_;
+
+  std::mutex join_mutex_;  // held by who waits for the thread's end, so that all do
 };
 
 }  // namespace lockstep::shm

@@ -14,7 +14,7 @@ namespace lockstep::shm {
 
 // This process's own shared memory: `bytes()` of it at data(), zero at first, aligned to a page.
 // The address never changes, and the memory lives as long as this object, whatever becomes of the
-// groups it was used in. Threads: may be used concurrently except for renew().
+// groups it was used in. Threads: may be used concurrently except for renew() and close_fd().
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
   // Throws IoError, with the limits that matter, if there is not enough memory.
@@ -28,7 +28,9 @@ class Segment : public std::enable_shared_from_this<Segment> {
 
   std::byte* data() const;
   size_t bytes() const { return bytes_; }
-  int fd() const { return fd_.get(); }  // to be passed to the others
+  int fd() const { return fd_.get(); }  // to be passed to the others; -1 once it is closed
+  // Everybody maps it: the descriptor is of no more use, and open files are limited.
+  void close_fd() { fd_.reset(); }
 
   // Puts fresh memory with the same contents under the same addresses. Whoever mapped the old one
   // (a stopped rank of a group that failed, say) can write only there from now on.

@@ -1,5 +1,6 @@
 #include "shm/team.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -41,6 +42,7 @@ Team::Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_core
                 WaitPolicy::for_ranks(size_, num_usable_cores())),
       usable_cores_(usable_cores()),
       counts_cores_(!num_cores),
+      num_cores_(num_cores.value_or(num_usable_cores())),
       tactics_(Tactics::for_ranks(size_, num_cores.value_or(0))) {
   LOCKSTEP_CHECK(size_ <= kMaxRanks, "shm: {} ranks on one host; up to {} are supported", size_,
                  kMaxRanks);
@@ -65,8 +67,7 @@ void Team::count_cores() {
     }
     num_cores += std::popcount(together);
   }
-  tactics_ = Tactics::for_ranks(size_, num_cores);
-  protocol_.set_policy(WaitPolicy::for_ranks(size_, num_cores));
+  num_cores_ = std::max(1, num_cores);
 }
 
 void Team::bind(Binding binding) {
@@ -147,8 +148,9 @@ void Team::run(const Task& task) {
 
 void Team::meet(const Task& task, Alone alone) {
   stop_if_interrupted();
-  if (round_ == 1 && counts_cores_) {  // all ranks have passed the first gate
-    count_cores();
+  if (round_ == 1 && counts_cores_) {  // with the second operation: all ranks change at once
+    tactics_ = Tactics::for_ranks(size_, num_cores_);
+    protocol_.set_policy(WaitPolicy::for_ranks(size_, num_cores_));
   }
   ++round_;
   at_state(State::Announce);
@@ -158,6 +160,9 @@ void Team::meet(const Task& task, Alone alone) {
     pass_marks(task);
   } else {
     pass_gate(task, alone);
+  }
+  if (round_ == 1 && counts_cores_) {
+    count_cores();
   }
   if (payload_bytes(task) >= kSpreadBytes) {
     spread_ranks();
@@ -233,7 +238,7 @@ void Team::await_all(Phase phase, size_t chunk, Deadline deadline) {
 }
 
 void Team::spread_ranks() const {
-  if (tactics_.has_own_cores || static_cast<size_t>(size_) <= usable_cores_.size()) {
+  if (tactics_.has_own_cores || size_ <= num_cores_) {
     return;
   }
   std::vector<int> cores;

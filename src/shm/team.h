@@ -112,6 +112,8 @@ class Team {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Those that all ranks may use together; this rank's own before their first operation.
+  int num_cores() const { return num_cores_; }
 
   // Collective, and the same one everywhere: each rank binds its copy of the same buffer.
   void bind(Binding binding);
@@ -146,7 +148,7 @@ class Team {
   void pass_gate(const Task& task, Alone alone);
   void pass_marks(const Task& task);
   void publish_cores() const;
-  void count_cores();  // of all ranks together
+  void count_cores();
   void begin_alone(const Task& task, Alone alone);
   void compare_announcements() const;
   void find_departed() const;
@@ -210,6 +212,7 @@ class Team {
   Protocol<Platform> protocol_;
   const std::vector<int> usable_cores_;
   const bool counts_cores_;
+  int num_cores_;  // that all ranks may use together; this rank's own until they have met
   Tactics tactics_;
   uint64_t num_taken_ = 0;  // claims of all ranks in the operations before
   uint64_t round_ = 0;      // operations so far: k of protocol.h

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <system_error>
@@ -29,16 +30,12 @@ class FileWriter : public ObjectWriter {
   AtomicFile file_;
 };
 
-// A file that AtomicFile has not committed: "name.PID.part".
-bool is_unfinished(const std::string& name) {
-  constexpr std::string_view kEnd = ".part";
-  if (!name.ends_with(kEnd)) {
-    return false;
+void make_folder_of(const fs::path& file) {
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  if (error) {
+    throw IoError("cannot make the folder {}: {}", file.parent_path().string(), error.message());
   }
-  const std::string before = name.substr(0, name.size() - kEnd.size());
-  const size_t dot = before.find_last_of('.');
-  return dot != std::string::npos && dot + 1 < before.size() &&
-         before.find_first_not_of("0123456789", dot + 1) == std::string::npos;
 }
 
 }  // namespace
@@ -72,11 +69,12 @@ std::vector<ObjectInfo> FolderStorage::list(const std::string& prefix) const {
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code ignored;  // a file that went away since, or a link to nothing
     const std::string path = inside + entry->path().lexically_relative(start).generic_string();
-    if (!path.starts_with(prefix) || is_unfinished(path) || !entry->is_regular_file(ignored)) {
-      continue;
-    }
-    if (auto object = find(path)) {
-      objects.push_back(std::move(*object));
+    if (!path.starts_with(prefix)) {
+      entry.disable_recursion_pending();  // nothing in it does
+    } else if (!path.ends_with(kUnfinishedEnd) && entry->is_regular_file(ignored)) {
+      if (auto object = find(path)) {
+        objects.push_back(std::move(*object));
+      }
     }
   }
   if (error) {
@@ -109,12 +107,22 @@ std::unique_ptr<ByteSource> FolderStorage::open(const std::string& path) const {
 
 std::unique_ptr<ObjectWriter> FolderStorage::create(const std::string& path) {
   const fs::path target = at(path);
-  std::error_code error;
-  fs::create_directories(target.parent_path(), error);
-  if (error) {
-    throw IoError("cannot make the folder {}: {}", target.parent_path().string(), error.message());
-  }
+  make_folder_of(target);
   return std::make_unique<FileWriter>(target.string());
+}
+
+bool FolderStorage::create_new(const std::string& path, std::string_view text) {
+  const fs::path target = at(path);
+  make_folder_of(target);
+  const UniqueFd fd(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd && errno == EEXIST) {
+    return false;
+  }
+  if (!fd) {
+    throw IoError("cannot make {}: {}", target.string(), errno_text(errno));
+  }
+  write_all(fd.get(), text.data(), text.size());
+  return true;
 }
 
 void FolderStorage::remove(const std::string& path) {

@@ -14,6 +14,7 @@ class FolderStorage : public Storage {
   std::optional<ObjectInfo> find(const std::string& path) const override;
   std::unique_ptr<ByteSource> open(const std::string& path) const override;
   std::unique_ptr<ObjectWriter> create(const std::string& path) override;
+  bool create_new(const std::string& path, std::string_view text) override;
   void remove(const std::string& path) override;
 
  private:

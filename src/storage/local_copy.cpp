@@ -13,6 +13,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/atomic_file.h"
 #include "storage/parallel_read.h"
 
 namespace lockstep {
@@ -27,7 +28,7 @@ using Json = nlohmann::json;
 std::string part_path(const std::string& file) {
   char host[256] = "";  // nodes may share the folder, and a lock does not always reach so far
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("{}.{}.part", file, host);
+  return fmt::format("{}.{}{}", file, host, kUnfinishedEnd);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ uint64_t chunk_sum(std::span<const std::byte> chunk);
 std::string sum_text(const std::vector<uint64_t>& sums);
 std::vector<uint64_t> chunk_sums(const ByteSource& file, int num_threads);
 
-// "NAME.HOST.part", locked: another process of this host that fetches NAME waits. What a killed one
-// left there is written over. Destroyed without commit(), it leaves nothing.
+// "NAME.HOST.lockstep-part", locked: another process of this host that fetches NAME waits. What a
+// killed one left there is written over. Destroyed without commit(), it leaves nothing.
 class PartFile {
  public:
   PartFile(const std::string& file, UnfinishedFiles* unfinished);

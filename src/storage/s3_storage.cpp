@@ -106,6 +106,26 @@ std::unique_ptr<ObjectWriter> S3Storage::create(const std::string& path) {
   return std::make_unique<S3Writer>(client_, key_of(path));
 }
 
+bool S3Storage::create_new(const std::string& path, std::string_view text) {
+  constexpr int kExists = 412;
+  constexpr int kRace = 409;
+  constexpr int kUnknown = 501;  // of a server that knows no such condition, and says so
+  const std::string key = key_of(path);
+  S3Request request{.what = "write " + client_->location(key),
+                    .method = "PUT",
+                    .key = key,
+                    .headers = {"Content-Type: application/octet-stream", "If-None-Match: *"},
+                    .body = std::as_bytes(std::span(text)),
+                    .expected = {kExists, kRace, kUnknown}};
+  int status = client_->send(request).status;
+  if (status == kUnknown) {
+    request.headers.pop_back();
+    request.expected.clear();
+    status = client_->send(request).status;
+  }
+  return status != kExists && status != kRace;
+}
+
 void S3Storage::remove(const std::string& path) {
   const std::string key = key_of(path);
   client_->send({.what = "remove " + client_->location(key),

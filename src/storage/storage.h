@@ -61,6 +61,9 @@ class Storage {
   // Makes the folders on the way.
   virtual std::unique_ptr<ObjectWriter> create(const std::string& path) = 0;
 
+  // Writes a small file unless there is one: false. A server that knows no conditions replaces it.
+  virtual bool create_new(const std::string& path, std::string_view text) = 0;
+
   virtual void remove(const std::string& path) = 0;  // it need not be there
 };
 

@@ -16,6 +16,9 @@ class BadSteps {
   // is to stop.
   bool accept(int64_t step, double grad_norm);
 
+  // A step was left out for a reason that is not its own: counted, and nothing else.
+  void count_left_out() { ++num_all_; }
+
   int64_t num_all() const { return num_all_; }
 
   // All it remembers, as text, bit for bit.

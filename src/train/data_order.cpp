@@ -19,8 +19,7 @@ DistributedSampler sampler_of(int64_t num_samples, uint64_t seed, int piece, int
 }
 
 void check_shards(int shards, int num_ranks) {
-  const bool is_power = std::has_single_bit(static_cast<unsigned>(shards));
-  if (shards != num_ranks && (!is_power || shards % num_ranks != 0)) {
+  if (!can_be_dealt(shards, num_ranks)) {
     throw UsageError(
         "{} shards cannot be dealt to {} ranks: train.shards must be a power of two and the ranks "
         "one that divides it",
@@ -29,6 +28,11 @@ void check_shards(int shards, int num_ranks) {
 }
 
 }  // namespace
+
+bool can_be_dealt(int shards, int num_ranks) {
+  const bool is_power = std::has_single_bit(static_cast<unsigned>(shards));
+  return shards == num_ranks || (is_power && shards % num_ranks == 0);
+}
 
 Pieces cut_into_pieces(const TrainerOptions& options, int shards, int rank, int num_ranks) {
   check_shards(shards, num_ranks);

@@ -18,6 +18,9 @@ struct Pieces {
   int64_t batch_size = 1;  // of one piece
 };
 
+// Whether so many shards can be dealt to so many ranks without another sum than on other ranks.
+bool can_be_dealt(int shards, int num_ranks);
+
 // shards * accumulate pieces over the ranks. Throws UsageError, naming sizes that work, where they
 // do not go together. `shards` is that of the run: the options', or the number of ranks it began
 // with.

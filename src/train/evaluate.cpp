@@ -56,10 +56,9 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
     LOCKSTEP_CHECK(samples.has_value(), "batch {} of {} did not come", batch, num_batches);
     const TaskOutput output = task.forward(*samples);
     double* row = rows + batch * kColumns;
-    row[0] = output.num_counted == 0
-                 ? 0
-                 : output.loss.item<double>() * static_cast<double>(output.num_counted);
-    row[1] = static_cast<double>(output.num_counted);
+    const int64_t counted = num_counted(output, *samples);
+    row[0] = counted == 0 ? 0 : output.loss.item<double>() * static_cast<double>(counted);
+    row[1] = static_cast<double>(counted);
     row[2] = static_cast<double>(output.num_correct);
   }
   group.all_reduce(table);  // the other ranks' rows are zeros here: nothing is rounded
@@ -69,9 +68,18 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
     counted += rows[batch * kColumns + 1];
     correct += rows[batch * kColumns + 2];
   }
-  return {.loss = loss / std::max(counted, 1.0),
+  return {.loss = loss / counted,  // of nothing: NaN, which is neither good nor bad
           .num_counted = static_cast<int64_t>(counted),
           .num_correct = correct >= 0 ? static_cast<int64_t>(correct) : -1};
+}
+
+int64_t num_counted(const TaskOutput& output, const Batch& batch) {
+  if (output.num_counted >= 0) {
+    return output.num_counted;
+  }
+  const at::Tensor& samples = batch.target.defined() ? batch.target : batch.input;
+  LOCKSTEP_CHECK(samples.defined() && samples.dim() > 0, "a batch without samples");
+  return samples.size(0);
 }
 
 }  // namespace lockstep

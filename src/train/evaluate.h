@@ -19,4 +19,7 @@ struct EvaluateOptions {
 Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& data, Group& group,
                     const EvaluateOptions& options);
 
+// TaskOutput::num_counted, or the samples of the batch where a task does not say.
+int64_t num_counted(const TaskOutput& output, const Batch& batch);
+
 }  // namespace lockstep

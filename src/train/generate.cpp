@@ -2,6 +2,7 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -22,11 +23,16 @@ int64_t choose_token(const at::Tensor& logits_V, const GenerateOptions& options,
   const auto [sorted_V, order_V] =
       at::sort((logits_V.to(at::kDouble) / options.temperature).softmax(0), 0, true);
   const auto* shares = sorted_V.contiguous().const_data_ptr<double>();
-  const int64_t limit =
-      options.top_k > 0 ? std::min(options.top_k, sorted_V.size(0)) : sorted_V.size(0);
+  const int64_t num_all = sorted_V.size(0);
+  int64_t limit = options.top_k > 0 ? std::min(options.top_k, num_all) : num_all;
+  while (limit < num_all && shares[limit] == shares[limit - 1]) {
+    ++limit;  // as likely as the last of the k
+  }
+  // top-p is a share of what top-k left, as in transformers.
+  const double left_by_top_k = std::accumulate(shares, shares + limit, 0.0);
   int64_t num_kept = 0;
   double kept = 0;
-  while (num_kept < limit && (num_kept == 0 || kept < options.top_p)) {
+  while (num_kept < limit && (num_kept == 0 || kept < options.top_p * left_by_top_k)) {
     kept += shares[num_kept++];
   }
   double left = dice * kept;

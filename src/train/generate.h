@@ -13,8 +13,8 @@ namespace lockstep {
 struct GenerateOptions {
   int64_t num_tokens = 100;   // at most
   double temperature = 0;     // 0: always the likeliest token
-  int64_t top_k = 0;          // > 0: only the k likeliest
-  double top_p = 1;           // in (0, 1]: only the likeliest that make up this much
+  int64_t top_k = 0;          // > 0: only the k likeliest, and those as likely as the k-th
+  double top_p = 1;           // in (0, 1]: of these, only the likeliest that make up this share
   uint64_t seed = 1;          // the same one gives the same text
   int64_t max_positions = 0;  // > 0: the model sees the last so many tokens
 };

@@ -44,17 +44,21 @@ LossScale::LossScale(Precision precision) : is_dynamic_(precision == Precision::
   value_ = is_dynamic_ ? kFirstScale : 1;
 }
 
-void LossScale::update(bool is_finite) {
+bool LossScale::update(bool is_finite) {
   if (!is_dynamic_) {
-    return;
+    return false;
   }
   if (!is_finite) {
+    const bool can_be_lowered = value_ > 1;
     value_ = std::max(value_ / 2, 1.0);
     num_good_ = 0;
-  } else if (++num_good_ == kStepsToDouble) {
+    return can_be_lowered;
+  }
+  if (++num_good_ == kStepsToDouble) {
     value_ = std::min(value_ * 2, kMaxScale);
     num_good_ = 0;
   }
+  return false;
 }
 
 std::string LossScale::state() const {

@@ -34,7 +34,9 @@ class LossScale {
   explicit LossScale(Precision precision);
 
   double value() const { return value_; }
-  void update(bool is_finite);
+  // After each step. True if the gradient overflowed and the scale was lowered for it: an ordinary
+  // event, unlike an overflow that no lower scale can mend.
+  bool update(bool is_finite);
 
   std::string state() const;
   void restore(const std::string& state);

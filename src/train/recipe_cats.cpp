@@ -9,6 +9,7 @@
 #include "data/picture_jitter.h"
 #include "models/small_convnet.h"
 #include "train/classifier_task.h"
+#include "train/option_ranges.h"
 #include "train/recipe.h"
 
 namespace lockstep {
@@ -63,7 +64,7 @@ class Cats : public Recipe {
     config.read("data.held_out_pictures", settings_.held_out_pictures, {.min = 1, .max = 1e6});
     config.read("data.held_out_seed", settings_.held_out_seed, {.min = 0});
     config.read("data.shuffle_labels", settings_.shuffle_labels);
-    config.read("train.label_smoothing", settings_.label_smoothing, {.min = 0, .max = 1});
+    config.read("train.label_smoothing", settings_.label_smoothing, ranges::kLabelSmoothing);
     if (settings_.held_out_seed == settings_.seed) {
       throw UsageError(
           "data.held_out_seed and data.seed are both {}: the model would be judged by the pictures "
@@ -72,7 +73,7 @@ class Cats : public Recipe {
     }
   }
 
-  Ingredients make(Group& /*group*/) const override {
+  Ingredients make(Group& /*group*/, const MakeOptions& /*options*/) const override {
     TensorDataset pictures = draw_cat_pictures(
         {.num_pictures = settings_.num_pictures, .seed = static_cast<uint64_t>(settings_.seed)});
     if (settings_.shuffle_labels) {

@@ -1,17 +1,35 @@
 // The recipe "resnet50": a residual network on a folder of pictures, on tar shards, or on the drawn
 // cats.
+#include <fmt/format.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/data/image_data.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/resnet.h>
 
 #include "data/cat_pictures.h"
+#include "data/image_batch.h"
+#include "data/image_names.h"
 #include "train/classifier_task.h"
 #include "train/list_text.h"
+#include "train/option_ranges.h"
 #include "train/recipe.h"
 
 namespace lockstep {
 namespace {
+
+// What we call a ResNet of these blocks; empty if it has no name.
+std::string builtin_name(const ResNetOptions& options) {
+  for (const std::string& name : builtin_config_names()) {
+    const ModelConfig config = builtin_config(name);
+    const auto* known = std::get_if<ResNetOptions>(&config.options);
+    if (known != nullptr && known->blocks == options.blocks &&
+        known->bottleneck == options.bottleneck && known->width == options.width) {
+      return name;
+    }
+  }
+  return "";
+}
 
 class Resnet50 : public Recipe {
  public:
@@ -23,64 +41,130 @@ class Resnet50 : public Recipe {
     options_.weight_decay = 1e-4;
     options_.warmup_steps = 5;
     config.read("model.config", config_);
-    config.read("model.pretrained", pretrained_);
+    config.read_path("model.pretrained", pretrained_);
     config.read("model.num_classes", num_classes_, {.min = 0, .max = 1e6});
     config.read("model.seed", seed_, {.min = 0});
-    config.read("data.folder", folder_);
-    config.read("data.shards", shards_);
-    config.read("data.held_out_folder", held_out_folder_);
-    config.read("data.held_out_share", held_out_share_, {.min = 0, .max = 0.9});
+    config.read_path("data.folder", folder_);
+    config.read_path("data.shards", shards_, {.is_list = true});
+    config.read_path("data.held_out_folder", held_out_folder_);
+    config.read_path("data.held_out_shards", held_out_shards_, {.is_list = true});
+    held_out_.read(config);
     config.read("data.num_drawn", num_drawn_, {.min = 2, .max = 1e6});
     config.read("data.picture_size", picture_size_, {.min = 8, .max = 4096});
     config.read("data.augment", augment_);
     std::string on_corrupt = "fatal";
     config.read("data.on_corrupt", on_corrupt, {"fatal", "skip"});
     on_corrupt_ = on_corrupt == "skip" ? CorruptSample::Skip : CorruptSample::Fatal;
-    config.read("train.label_smoothing", label_smoothing_, {.min = 0, .max = 1});
+    config.read("train.label_smoothing", label_smoothing_, ranges::kLabelSmoothing);
     if (!folder_.empty() && !shards_.empty()) {
       throw UsageError("data.folder and data.shards are both set: give one of them");
     }
+    check_held_out();
     if (!std::holds_alternative<ResNetOptions>(builtin_config(config_).options)) {
       throw UsageError(
           "model.config = \"{}\" is no ResNet; known: resnet18, resnet34, resnet50, "
           "resnet101, resnet152",
           config_);
     }
+    sources_ = {
+        {.key = "data.folder", .locations = if_given(folder_), .counts = is_picture_name},
+        {.key = "data.shards", .locations = split_list(shards_)},
+        {.key = "data.held_out_folder",
+         .locations = if_given(held_out_folder_),
+         .counts = is_picture_name},
+        {.key = "data.held_out_shards", .locations = split_list(held_out_shards_)},
+        {.key = "model.pretrained", .locations = if_given(pretrained_), .counts = is_model_file}};
   }
 
-  Ingredients make(Group& group) const override {
+  Ingredients make(Group& group, const MakeOptions& options) const override {
+    const auto kept = kept_model(options);
     Ingredients made;
     made.samples = "pictures";
-    made.data = open();
-    int64_t num_classes = num_classes_;
-    if (num_classes == 0) {
-      const auto classes = static_cast<int64_t>(made.data.train->classes().size());
-      num_classes = classes > 0 ? classes : shards_.empty() ? kPictureClasses : 1000;
+    // Only the data say how many classes there are, where neither recipe nor checkpoint do.
+    if (options.with_data || (!kept && num_classes_ == 0)) {
+      open(made);
     }
-    const ResNet model = make_model(num_classes, group);
+    const int64_t classes = num_classes(made.data);
+    const ResNet model = kept ? kept->as<ResNet>() : make_model(classes, group);
+    made.files[kModelConfigFile] =
+        kept ? options.kept->at(kModelConfigFile)
+             : model_config_text(model->config(), {.original = original_config(pretrained_, group),
+                                                   .labels = class_names(made.data),
+                                                   .specials = {}});
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         label_smoothing_);
     made.exports = model.ptr();
+    const auto& shape = std::get<ResNetOptions>(model->config().options);
+    made.model_settings["num_classes"] = fmt::format("{}", shape.num_classes);
+    if (const std::string name = builtin_name(shape); !name.empty()) {
+      made.model_settings["config"] = fmt::format("\"{}\"", name);
+    }
     return made;
   }
 
  private:
-  TrainerData open() const {
-    const ImageOptions options{
-        .size = picture_size_, .augment = augment_, .on_corrupt = on_corrupt_};
+  // A folder's classes have names and a shard's have numbers: neither tells which is which of the
+  // other.
+  void check_held_out() const {
+    if (!held_out_folder_.empty() && folder_.empty()) {
+      throw UsageError(
+          "data.held_out_folder = \"{}\" needs data.folder: its classes are matched by their "
+          "names, "
+          "and {} name none; {}",
+          held_out_folder_, shards_.empty() ? "the drawn cats" : "shards",
+          shards_.empty() ? "set data.held_out_share" : "set data.held_out_shards");
+    }
+    if (!held_out_shards_.empty() && shards_.empty()) {
+      throw UsageError(
+          "data.held_out_shards = \"{}\" needs data.shards: their classes are numbers, those of {} "
+          "are not; set {}",
+          held_out_shards_, folder_.empty() ? "the drawn cats" : "data.folder",
+          folder_.empty() ? "data.held_out_share" : "data.held_out_folder");
+    }
+  }
+
+  // Of data that do not name their classes.
+  int64_t num_labels() const {
+    return num_classes_ > 0 ? num_classes_ : shards_.empty() ? kPictureClasses : 1000;
+  }
+
+  static std::vector<std::string> class_names(const TrainerData& data) {
+    return data.train ? data.train->classes() : std::vector<std::string>{};
+  }
+
+  int64_t num_classes(const TrainerData& data) const {
+    const auto classes = std::ssize(class_names(data));
+    if (num_classes_ > 0 && classes > num_classes_) {
+      throw UsageError(
+          "data.folder = \"{}\" has {} classes, which is more than model.num_classes = {}; raise "
+          "it, or set it to 0: as the data say",
+          folder_, classes, num_classes_);
+    }
+    return classes > 0 && num_classes_ == 0 ? classes : num_labels();
+  }
+
+  void open(Ingredients& made) const {
+    ImageOptions options{.size = picture_size_,
+                         .augment = augment_,
+                         .on_corrupt = on_corrupt_,
+                         .num_classes = num_labels()};
     if (folder_.empty() && shards_.empty()) {
-      return split_held_out(make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})),
-                            held_out_share_);
+      hold_out(made, make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
+      return;
     }
-    auto train = folder_.empty() ? open_image_shards(split_list(shards_), options)
-                                 : open_image_folder(folder_, options);
-    if (held_out_folder_.empty()) {
-      return {std::move(train), nullptr};
+    const auto train = folder_.empty() ? open_image_shards(split_list(shards_), options)
+                                       : open_image_folder(folder_, options);
+    options.augment = false;
+    options.classes = train->classes();
+    if (!held_out_folder_.empty()) {
+      hold_out(made, train, open_image_folder(held_out_folder_, options), held_out_folder_);
+    } else if (!held_out_shards_.empty()) {
+      hold_out(made, train, open_image_shards(split_list(held_out_shards_), options),
+               held_out_shards_);
+    } else {
+      hold_out(made, train, held_out_, without_augmentation(train));
     }
-    ImageOptions still = options;
-    still.augment = false;
-    return {std::move(train), open_image_folder(held_out_folder_, still)};
   }
 
   ResNet make_model(int64_t num_classes, Group& group) const {
@@ -101,7 +185,8 @@ class Resnet50 : public Recipe {
   std::string folder_;
   std::string shards_;
   std::string held_out_folder_;
-  double held_out_share_ = 0.2;
+  std::string held_out_shards_;
+  HeldOutShare held_out_{.share = 0.2};
   int64_t num_classes_ = 0;
   int64_t seed_ = 42;
   int64_t num_drawn_ = 320;

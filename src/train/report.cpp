@@ -82,9 +82,9 @@ int RunReport::num_nodes() const {
 }
 
 std::string start_line(const RankStart& start) {
-  return fmt::format("rank {} of {} on node {}, pid {}: trains on {} of {} {} per epoch",
+  return fmt::format("rank {} of {} on node {}, pid {}: trains on {} of {} {} per epoch, {}",
                      start.rank, start.num_ranks, start.node, start.pid, start.rank_samples,
-                     start.num_samples, start.samples);
+                     start.num_samples, start.samples, count(start.threads, "thread"));
 }
 
 std::string step_line(const StepReport& report, const std::string& samples) {
@@ -121,6 +121,8 @@ std::string result_text(const RunReport& report) {
                       count(result.epochs, "epoch"), result.seconds);
   if (result.end == TrainEnd::Asked || result.end == TrainEnd::MaxTime) {
     text += "ended before its time; start it again to go on\n";
+  } else if (result.end == TrainEnd::EarlyStop && !result.best) {
+    text += "ended early: no evaluation gave a number\n";
   } else if (result.end == TrainEnd::EarlyStop) {
     text += fmt::format("ended early: no better since step {}\n", result.best->step);
   }
@@ -140,6 +142,7 @@ std::string result_json(const RunReport& report) {
   json["end"] = end_text(result.end);
   json["resumed_at"] = result.resumed_at;
   json["seconds"] = result.seconds;
+  json["threads"] = result.threads;
   json[report.samples + "_per_s"] = result.last.samples_per_s;
   json["loss"] = result.last.loss;
   if (result.last.train_accuracy >= 0) {

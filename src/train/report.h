@@ -18,6 +18,7 @@ struct RankStart {
   int64_t rank_samples = 0;  // that this rank trains on in each epoch
   int64_t num_samples = 0;   // that all ranks train on
   std::string samples = "samples";
+  int threads = 1;
 };
 
 // Of a run, for its end.

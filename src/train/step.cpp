@@ -12,6 +12,7 @@
 #include <torch/nn/module.h>
 
 #include "data/dice.h"
+#include "train/evaluate.h"
 
 namespace lockstep {
 namespace {
@@ -80,11 +81,13 @@ double StepRunner::run(const Inputs& inputs) {
   const double max_norm =
       options_.clip_norm > 0 ? options_.clip_norm * scale : std::numeric_limits<double>::infinity();
   const double grad_norm = reducer_->clip_grad_norm(max_norm) / scale;
-  loss_scale_.update(std::isfinite(grad_norm));
+  const bool is_scale_overflow = loss_scale_.update(std::isfinite(grad_norm));
   if (inputs.before_update) {
     inputs.before_update();
   }
-  if (bad_steps_.accept(inputs.step, grad_norm)) {
+  if (is_scale_overflow) {
+    bad_steps_.count_left_out();
+  } else if (bad_steps_.accept(inputs.step, grad_norm)) {
     if (scale != 1) {
       optimizer_->scale_gradients(1 / scale);
     }
@@ -117,7 +120,7 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
   (factor == 1 ? output.loss : output.loss * factor).backward();
   double* seen = seen_.data() + static_cast<size_t>(piece) * kColumns;
   seen[0] += output.loss.item<double>();
-  seen[1] += static_cast<double>(output.num_counted);
+  seen[1] += static_cast<double>(num_counted(output, batch));
   seen[2] += static_cast<double>(output.num_correct);
 }
 

@@ -1,5 +1,6 @@
 #include "train/train_state.h"
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -8,10 +9,13 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/env.h"
 #include "train/average.h"
 #include "train/bad_steps.h"
+#include "train/data_fingerprint.h"
+#include "train/data_order.h"
 #include "train/optimizer.h"
 #include "train/precision.h"
 
@@ -61,6 +65,39 @@ std::optional<Evaluation> parse_best(const std::string& text) {
   return best;
 }
 
+// "[section] key" and the value, of lines of TOML.
+std::map<std::string, std::string> settings_of(const std::string& text) {
+  std::map<std::string, std::string> settings;
+  std::istringstream lines(text);
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find(" = ");
+    if (equals == std::string::npos) {
+      section = line + " ";
+    } else {
+      settings[section + line.substr(0, equals)] = line.substr(equals + 3);
+    }
+  }
+  return settings;
+}
+
+// Both without the settings that the other's version does not know; see description_defaults.
+void drop_unknown(const TrainerOptions& options, std::string& then, std::string& now) {
+  const auto old = settings_of(then), present = settings_of(now);
+  const auto usual = settings_of(options.description_defaults);
+  then.clear();
+  now.clear();
+  for (const auto& [key, value] : present) {
+    const auto before = old.find(key);
+    const auto fallback = usual.find(key);
+    now += fmt::format("{} = {}\n", key, value);
+    then += fmt::format("{} = {}\n", key,
+                        before != old.end()       ? before->second
+                        : fallback != usual.end() ? fallback->second
+                                                  : "");
+  }
+}
+
 // The first line that differs, of each.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream lines_a(a), lines_b(b);
@@ -72,6 +109,32 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
     std::getline(lines_b, line_b);
   } while (line_a == line_b && (lines_a || lines_b));
   return {line_a, line_b};
+}
+
+// choose_shards() compares their number: `shards = 0` on two ranks is `shards = 2`.
+std::string without_shards(const std::string& description) {
+  std::istringstream lines(description);
+  std::string rest;
+  for (std::string line; std::getline(lines, line);) {
+    rest += line.starts_with("shards = ") ? "" : line + "\n";
+  }
+  return rest;
+}
+
+[[noreturn]] void refuse_shards(const Checkpoint& checkpoint, int before, int wanted,
+                                int num_ranks) {
+  throw UsageError(
+      "{} is of a run whose steps are cut into {} (train.shards, or the number of ranks it began "
+      "on), and {}: the sums would have another order and the result other bits. Go on with {}, or "
+      "allow other bits: --allow-other-bits (checkpoint.allow_other_bits = true). A run that "
+      "begins "
+      "with --shards S, a power of two, moves between all numbers of ranks that divide S without a "
+      "changed bit",
+      checkpoint.path(), before == 1 ? "1 shard" : fmt::format("{} shards", before),
+      wanted == num_ranks
+          ? fmt::format("{} cannot be dealt to {} ranks", before == 1 ? "it" : "they", num_ranks)
+          : fmt::format("this one is to have {}", wanted),
+      before == 1 ? "1 rank" : fmt::format("{} ranks", before));
 }
 
 void append(std::vector<NamedTensor>& all, const std::string& prefix,
@@ -94,6 +157,51 @@ std::vector<NamedTensor> all_tensors(const TrainState& state) {
   return all;
 }
 
+void check_same_run(const Checkpoint& checkpoint, const TrainerOptions& options) {
+  std::string then = without_shards(value(checkpoint, "description"));
+  std::string now = without_shards(options.description);
+  if (!options.description_defaults.empty()) {
+    drop_unknown(options, then, now);
+  }
+  if (then != now) {
+    const auto [line_then, line_now] = first_difference(then, now);
+    throw UsageError(
+        "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
+        "checkpoint folder of its own",
+        checkpoint.path(), line_then, line_now);
+  }
+}
+
+void check_same_data(const Checkpoint& checkpoint, const TrainerOptions& options,
+                     const Group& group) {
+  const Values& values = checkpoint.info().values;
+  const auto saved = values.find("data");
+  if (saved == values.end()) {
+    if (group.rank() == 0) {
+      log::warn("train",
+                "{} does not say what data it was trained on (lockstep kept no fingerprint of them "
+                "then): whether they are the same was not compared",
+                checkpoint.path());
+    }
+    return;
+  }
+  const std::string difference = fingerprint_difference(saved->second, options.data_fingerprint);
+  if (difference.empty()) {
+    return;
+  }
+  if (!options.allow_other_data) {
+    throw UsageError(
+        "{} was trained on other data: {}; bring the old data back, or go on with these by "
+        "--allow-other-data (checkpoint.allow_other_data = true), or give this run a checkpoint "
+        "folder of its own",
+        checkpoint.path(), difference);
+  }
+  if (group.rank() == 0) {
+    log::warn("train", "{} was trained on other data: {}; going on, as allow_other_data says",
+              checkpoint.path(), difference);
+  }
+}
+
 }  // namespace
 
 std::vector<NamedTensor> TrainState::tensors_to_save() const {
@@ -109,11 +217,13 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
   CheckpointInfo info{.step = progress.step, .values = options.values, .score = {}};
   info.values["step"] = fmt::format("{}", progress.step);
   info.values["shards"] = fmt::format("{}", progress.shards);
+  info.values["threads"] = fmt::format("{}", progress.threads);
   info.values["best"] = best_text(progress.best);
   info.values["stale_evaluations"] = fmt::format("{}", progress.num_stale);
   info.values["bad_steps"] = bad_steps.state();
   info.values["loss_scale"] = loss_scale.state();
   info.values["description"] = options.description;
+  info.values["data"] = options.data_fingerprint;
   if (progress.best && progress.best->step == progress.step) {
     info.score = score_of(*progress.best);
   }
@@ -122,14 +232,8 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
 
 void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& options,
                          Group& group) {
-  const std::string& saved = value(checkpoint, "description");
-  if (saved != options.description) {
-    const auto [then, now] = first_difference(saved, options.description);
-    throw UsageError(
-        "{} is a checkpoint of another run: it has `{}`, this run has `{}`; give this run a "
-        "checkpoint folder of its own",
-        checkpoint.path(), then, now);
-  }
+  check_same_run(checkpoint, options);
+  check_same_data(checkpoint, options, group);
   std::vector<WeightTarget> targets;
   for (NamedTensor& item : all_tensors(*this)) {
     targets.push_back({std::move(item.name), std::move(item.tensor)});
@@ -146,6 +250,34 @@ void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& opt
 
 int shards_of(const Checkpoint& checkpoint) {
   return static_cast<int>(whole(checkpoint, "shards", 1, std::numeric_limits<int>::max()));
+}
+
+int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
+                  int num_ranks) {
+  if (!checkpoint) {
+    return options.shards > 0 ? options.shards : num_ranks;
+  }
+  const int before = shards_of(*checkpoint);
+  if (options.shards > 0 ? options.shards == before : can_be_dealt(before, num_ranks)) {
+    return before;
+  }
+  const int wanted = options.shards > 0 ? options.shards : num_ranks;
+  if (!options.allow_other_bits) {
+    refuse_shards(*checkpoint, before, wanted, num_ranks);
+  }
+  return wanted;
+}
+
+int threads_of(const Checkpoint& checkpoint) {
+  if (checkpoint.info().values.count("threads") == 0) {
+    return shards_of(checkpoint) > 1 ? 1 : 0;  // what all runs had before they said so
+  }
+  return static_cast<int>(whole(checkpoint, "threads", 0, std::numeric_limits<int>::max()));
+}
+
+bool is_better(const Evaluation& evaluation, const std::optional<Evaluation>& best) {
+  const double score = score_of(evaluation);
+  return !std::isnan(score) && (!best || std::isnan(score_of(*best)) || score > score_of(*best));
 }
 
 double score_of(const Evaluation& evaluation) {

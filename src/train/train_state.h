@@ -29,6 +29,7 @@ class ParameterAverage;
 struct Progress {
   int64_t step = 0;
   int shards = 0;
+  int threads = 0;  // per rank
   std::optional<Evaluation> best;
   int64_t num_stale = 0;  // evaluations since then
 };
@@ -47,14 +48,26 @@ struct TrainState {
   std::vector<NamedTensor> tensors_to_save() const;
   CheckpointInfo info(const TrainerOptions& options) const;
 
-  // Collective. Throws UsageError for a checkpoint of another run, naming what differs.
+  // Collective. Throws UsageError for a checkpoint of another run or of other data, naming what
+  // differs.
   void restore(const Checkpoint& checkpoint, const TrainerOptions& options, Group& group);
 };
 
 // The shards of the run that a checkpoint is of. Throws FormatError.
 int shards_of(const Checkpoint& checkpoint);
 
+// Those of this run: the options', else the checkpoint's, else one for each rank. Throws UsageError
+// if the checkpoint's run cannot go on with the same bits, unless the options allow others.
+int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
+                  int num_ranks);
+
+// The threads per rank that it computed with; 0: as libtorch has it. Throws FormatError.
+int threads_of(const Checkpoint& checkpoint);
+
 // Higher is better: the accuracy where there is one, else the loss.
 double score_of(const Evaluation& evaluation);
+
+// NaN is never better, and anything is better than nothing or NaN.
+bool is_better(const Evaluation& evaluation, const std::optional<Evaluation>& best);
 
 }  // namespace lockstep

@@ -7,50 +7,25 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/comm/requests.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/train/trainer.h>
 
 #include "base/stopwatch.h"
 #include "models/parameter_hash.h"
+#include "train/check_run.h"
+#include "train/data_fingerprint.h"
 #include "train/data_order.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/step.h"
+#include "train/threads.h"
 #include "train/train_state.h"
 #include "weights/agree.h"
 
 namespace lockstep {
 namespace {
-
-int choose_shards(const TrainerOptions& options, const std::optional<Checkpoint>& checkpoint,
-                  int num_ranks) {
-  if (options.shards > 0) {
-    return options.shards;
-  }
-  return checkpoint ? shards_of(*checkpoint) : num_ranks;
-}
-
-void check(const TrainerOptions& options, const TrainerData& data) {
-  if (!data.train) {
-    throw UsageError("trainer: there is nothing to train on: TrainerData::train is null");
-  }
-  if (options.checkpoint_every > 0 && options.checkpoint_dir.empty()) {
-    throw UsageError(
-        "trainer: a checkpoint every {} steps is asked for, but no folder for it; set "
-        "checkpoint.dir",
-        options.checkpoint_every);
-  }
-  const auto positive = [](const char* name, auto value) {
-    if (value <= 0) {
-      throw UsageError("trainer: {} is {}, it must be positive", name, value);
-    }
-  };
-  positive("batch_size", options.batch_size);
-  positive("accumulate", options.accumulate);
-  positive("epochs", options.epochs);
-  positive("log_every", options.log_every);
-}
 
 std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
   std::vector<uint64_t> hashes;
@@ -65,6 +40,13 @@ std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& gr
 
 TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
                     double label_smoothing) {
+  const at::Tensor is_wrong_B = target_B.ge(logits_BV.size(1))
+                                    .logical_or(target_B.lt(0))
+                                    .logical_and(target_B.ne(kCorruptTarget));
+  if (is_wrong_B.any().item<bool>()) {
+    throw UsageError("classify: the label {} is not in [0, {}), the classes of the logits",
+                     target_B.masked_select(is_wrong_B)[0].item<int64_t>(), logits_BV.size(1));
+  }
   const at::Tensor counts_B = target_B.ge(0);
   const auto num_counted = counts_B.sum().item<int64_t>();
   // All samples of this piece may be unreadable: a loss of 0 with gradients of 0, not of 0 / 0.
@@ -91,16 +73,15 @@ class Trainer::Impl {
         options_(std::move(options)),
         watcher_(std::move(watcher)),
         module_(task.module()) {
-    check(options_, data_);
+    check_same_run(group_, options_, data_);
+    check_run(options_, data_);
     if (!options_.checkpoint_dir.empty() && options_.resume) {
       checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
     }
     progress_.shards = choose_shards(options_, checkpoint_, group_.size());
-    const int threads = options_.threads > 0                        ? options_.threads
-                        : group_.size() > 1 || progress_.shards > 1 ? 1
-                                                                    : 0;
-    if (threads > 0) {
-      at::set_num_threads(threads);
+    progress_.threads = choose_threads(group_, options_, progress_.shards, checkpoint_);
+    if (progress_.threads > 0) {
+      at::set_num_threads(progress_.threads);
     }
     pieces_ = cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
     order_ = std::make_unique<DataOrder>(data_.train->size(), options_.seed, pieces_);
@@ -114,9 +95,14 @@ class Trainer::Impl {
 
   TrainResult run() {
     const Stopwatch time;
+    if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
+      options_.data_fingerprint = fingerprint_samples(data_, group_);
+    }
     restore();
     if (!options_.checkpoint_dir.empty()) {
+      options_.keep.allow_existing = options_.keep.allow_existing && options_.resume;
       writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
+      attachments_ = std::make_shared<const std::map<std::string, std::string>>(options_.files);
     }
     JobRequests requests(group_);
     module_->train();
@@ -132,7 +118,14 @@ class Trainer::Impl {
     return finish(*end, time);
   }
 
+  int threads() const { return progress_.threads > 0 ? progress_.threads : at::get_num_threads(); }
+
   Evaluation evaluate_now() {
+    if (!data_.held_out) {
+      throw UsageError(
+          "trainer: evaluate(): there is nothing to judge by: TrainerData::held_out is null; give "
+          "the trainer held-out data when you make it");
+    }
     wait_captured();  // parameters and average change places
     runner_->share_buffers();
     const ParameterAverage::Swap swap(runner_->average());
@@ -161,6 +154,11 @@ class Trainer::Impl {
     state().restore(*checkpoint_, options_, group_);
     saved_step_ = progress_.step;
     reported_step_ = progress_.step;
+    if (const int before = shards_of(*checkpoint_);
+        before != progress_.shards && group_.rank() == 0) {
+      log::warn("train", "goes on with {} shards instead of {}: the result has other bits",
+                progress_.shards, before);
+    }
     if (watcher_.on_resume) {
       watcher_.on_resume(progress_.step, checkpoint_->path());
     }
@@ -245,7 +243,7 @@ class Trainer::Impl {
 
   void judge() {
     Evaluation evaluation = evaluate_now();
-    evaluation.is_best = !progress_.best || score_of(evaluation) > score_of(*progress_.best);
+    evaluation.is_best = is_better(evaluation, progress_.best);
     if (evaluation.is_best) {
       progress_.best = evaluation;
       progress_.num_stale = 0;
@@ -305,7 +303,9 @@ class Trainer::Impl {
       return;
     }
     runner_->share_buffers();
-    writer_->begin(state().info(options_), state().tensors_to_save());
+    CheckpointInfo info = state().info(options_);
+    info.attachments = attachments_;
+    writer_->begin(std::move(info), state().tensors_to_save());
     saved_step_ = progress_.step;
   }
 
@@ -337,6 +337,7 @@ class Trainer::Impl {
     result_.num_bad_steps = runner_->bad_steps().num_all();
     result_.best = progress_.best;
     result_.parameter_hashes = hashes_of_ranks(*module_, group_);
+    result_.threads = threads();
     result_.seconds = time.seconds();
     return result_;
   }
@@ -354,6 +355,7 @@ class Trainer::Impl {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Loader> loader_;
   std::optional<CheckpointWriter> writer_;
+  std::shared_ptr<const std::map<std::string, std::string>> attachments_;  // of every save
   int64_t num_steps_ = 0;
   int64_t saved_step_ = -1;
   std::optional<StepReport> report_;  // to be told when the model has been judged
@@ -371,6 +373,10 @@ Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() {
   return impl_->run();
+}
+
+int Trainer::threads() const {
+  return impl_->threads();
 }
 
 Evaluation Trainer::evaluate() {

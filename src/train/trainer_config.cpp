@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "train/option_ranges.h"
+
 namespace lockstep {
 namespace {
 
@@ -47,7 +49,7 @@ void read_small(Config& config, const std::string& key, Small& value, Config::Ra
 }
 
 void read_length(Config& config, TrainerOptions& options) {
-  config.read("train.epochs", options.epochs, {.min = 1, .max = 1e6});
+  config.read("train.epochs", options.epochs, ranges::kCount);
   config.read("train.max_steps", options.max_steps, {.min = 0});
   int64_t max_time_s = options.max_time.count();
   config.read("train.max_time_s", max_time_s, {.min = 0, .max = 1e9});
@@ -56,8 +58,8 @@ void read_length(Config& config, TrainerOptions& options) {
 }
 
 void read_step(Config& config, TrainerOptions& options) {
-  config.read("train.batch_size", options.batch_size, {.min = 1, .max = 1e6});
-  config.read("train.accumulate", options.accumulate, {.min = 1, .max = 1e6});
+  config.read("train.batch_size", options.batch_size, ranges::kCount);
+  config.read("train.accumulate", options.accumulate, ranges::kCount);
   read_small(config, "train.shards", options.shards, {.min = 0, .max = 1 << 16});
   read_choice(config, "train.precision", options.precision, kPrecisions);
   read_small(config, "train.threads", options.threads, {.min = 0, .max = 1024});
@@ -67,24 +69,24 @@ void read_step(Config& config, TrainerOptions& options) {
 
 void read_update(Config& config, TrainerOptions& options) {
   read_choice(config, "train.optimizer", options.optimizer, kOptimizers);
-  config.read("train.lr", options.lr, {.min = 0, .max = 100});
-  config.read("train.weight_decay", options.weight_decay, {.min = 0, .max = 100});
-  config.read("train.beta1", options.beta1, {.min = 0, .max = 1});
-  config.read("train.beta2", options.beta2, {.min = 0, .max = 1});
-  config.read("train.eps", options.eps, {.min = 0, .max = 1});
-  config.read("train.momentum", options.momentum, {.min = 0, .max = 1});
+  config.read("train.lr", options.lr, ranges::kLr);
+  config.read("train.weight_decay", options.weight_decay, ranges::kWeightDecay);
+  config.read("train.beta1", options.beta1, ranges::kDecay);
+  config.read("train.beta2", options.beta2, ranges::kDecay);
+  config.read("train.eps", options.eps, ranges::kEps);
+  config.read("train.momentum", options.momentum, ranges::kDecay);
   read_choice(config, "train.schedule", options.schedule, kSchedules);
   config.read("train.warmup_steps", options.warmup_steps, {.min = 0});
-  config.read("train.min_lr_share", options.min_lr_share, {.min = 0, .max = 1});
-  config.read("train.clip_norm", options.clip_norm, {.min = 0});
-  config.read("train.ema_decay", options.ema_decay, {.min = 0, .max = 0.999999});
+  config.read("train.min_lr_share", options.min_lr_share, ranges::kShare);
+  config.read("train.clip_norm", options.clip_norm, ranges::kNorm);
+  config.read("train.ema_decay", options.ema_decay, ranges::kEmaDecay);
   read_choice(config, "train.on_bad_step", options.on_bad_step, kBadStepRules);
-  config.read("train.spike_factor", options.spike_factor, {.min = 0});
+  config.read("train.spike_factor", options.spike_factor, ranges::kNorm);
   config.read("train.max_bad_steps", options.max_bad_steps, {.min = 0});
 }
 
 void read_checkpoint(Config& config, TrainerOptions& options) {
-  config.read("checkpoint.dir", options.checkpoint_dir);
+  config.read_path("checkpoint.dir", options.checkpoint_dir);
   config.read("checkpoint.every", options.checkpoint_every, {.min = 0});
   config.read("checkpoint.keep_last", options.keep.keep_last, {.min = 1, .max = 1e6});
   int64_t keep_every = options.keep.keep_every.count();
@@ -92,6 +94,8 @@ void read_checkpoint(Config& config, TrainerOptions& options) {
   options.keep.keep_every = std::chrono::minutes(keep_every);
   config.read("checkpoint.keep_best", options.keep.keep_best);
   config.read("checkpoint.resume", options.resume);
+  config.read("checkpoint.allow_other_bits", options.allow_other_bits);
+  config.read("checkpoint.allow_other_data", options.allow_other_data);
 }
 
 // Keys that may change between a run and its continuation.
@@ -115,8 +119,69 @@ void read_trainer_options(Config& config, TrainerOptions& options) {
   }
 }
 
-std::string run_description(const Config& config) {
-  std::istringstream lines(config.effective());
+const std::map<std::string, std::string>& names_elsewhere() {
+  static const std::map<std::string, std::string> names = {
+      {"learning_rate", "lr"},
+      {"max_lr", "lr"},
+      {"wd", "weight_decay"},
+      {"adam_beta1", "beta1"},
+      {"adam_beta2", "beta2"},
+      {"adam_epsilon", "eps"},
+      {"epsilon", "eps"},
+      {"num_epochs", "epochs"},
+      {"num_train_epochs", "epochs"},
+      {"steps", "max_steps"},
+      {"num_steps", "max_steps"},
+      {"bs", "batch_size"},
+      {"global_batch_size", "batch_size"},
+      {"per_device_train_batch_size", "batch_size"},
+      {"gradient_accumulation_steps", "accumulate"},
+      {"grad_accum", "accumulate"},
+      {"grad_clip", "clip_norm"},
+      {"gradient_clip_val", "clip_norm"},
+      {"max_grad_norm", "clip_norm"},
+      {"warmup", "warmup_steps"},
+      {"lr_scheduler", "schedule"},
+      {"lr_scheduler_type", "schedule"},
+      {"scheduler", "schedule"},
+      {"dtype", "precision"},
+      {"fp16", "precision"},
+      {"bf16", "precision"},
+      {"amp", "precision"},
+      {"random_seed", "seed"},
+      {"num_workers", "workers"},
+      {"num_threads", "threads"},
+      {"eval_steps", "eval_every"},
+      {"eval_interval", "eval_every"},
+      {"logging_steps", "log_every"},
+      {"log_interval", "log_every"},
+      {"patience", "early_stop"},
+      {"save_steps", "every"},
+      {"save_every", "every"},
+      {"output_dir", "dir"},
+      {"checkpoint_dir", "dir"},
+      {"n_embd", "hidden_size"},
+      {"d_model", "hidden_size"},
+      {"n_layer", "num_layers"},
+      {"num_hidden_layers", "num_layers"},
+      {"n_head", "num_heads"},
+      {"num_attention_heads", "num_heads"},
+      {"intermediate_size", "ffn_size"},
+      {"n_positions", "max_positions"},
+      {"max_position_embeddings", "max_positions"},
+      {"block_size", "sequence_length"},
+      {"seq_len", "sequence_length"},
+      {"max_seq_length", "max_length"},
+      {"val_split", "held_out_share"},
+      {"model_name_or_path", "pretrained"},
+  };
+  return names;
+}
+
+namespace {
+
+std::string described(const Config& config, const std::string& settings) {
+  std::istringstream lines(settings);
   std::string description, section;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('[')) {
@@ -125,12 +190,24 @@ std::string run_description(const Config& config) {
     const std::string key = line.substr(0, line.find(' '));
     const bool is_free = section == "[checkpoint]" ||
                          (section == "[train]" &&
-                          std::find(std::begin(kFree), std::end(kFree), key) != std::end(kFree));
+                          std::find(std::begin(kFree), std::end(kFree), key) != std::end(kFree)) ||
+                         (!section.empty() && !line.starts_with('[') &&
+                          config.is_path(section.substr(1, section.size() - 2) + "." + key));
     if (!is_free && !line.empty()) {
       description += line + "\n";
     }
   }
   return description;
+}
+
+}  // namespace
+
+std::string run_description(const Config& config) {
+  return described(config, config.effective());
+}
+
+std::string default_description(const Config& config) {
+  return described(config, config.defaults());
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 // The sections [train] and [checkpoint] of a recipe.
 
+#include <map>
 #include <string>
 
 #include <lockstep/train/trainer.h>
@@ -14,7 +15,14 @@ namespace lockstep {
 void read_trainer_options(Config& config, TrainerOptions& options);
 
 // Of what was read so far, what two runs must have in common for one to go on from the other's
-// checkpoint: all but how long, how often and how many threads.
+// checkpoint: all but how long, how often and how many threads, and all but paths: what lies there
+// is compared, not where it lies (data_fingerprint.h).
 std::string run_description(const Config& config);
+
+// What run_description() would be if nothing had been set.
+std::string default_description(const Config& config);
+
+// What other programs call our settings: "learning_rate" for "lr".
+const std::map<std::string, std::string>& names_elsewhere();
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #include "base/socket.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -51,6 +54,26 @@ TEST(Socket, CarriesBytesBothWays) {
   server.receive(text, 5, Deadline::after(10s));
   EXPECT_STREQ(text, "hello");
   EXPECT_EQ(client.local_host(), "127.0.0.1");
+}
+
+TEST(Socket, IsWatchedAsLongAsItIsTold) {
+  Listener listener({"127.0.0.1", 0});
+  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  const auto option = [&](int name) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    ::getsockopt(client.fd(), IPPROTO_TCP, name, &value, &size);
+    return value;
+  };
+  for (const auto& [time, ms] :
+       {std::pair(std::chrono::milliseconds(kDefaultLostAfter), 3000), std::pair(1ms, 501),
+        std::pair(30000ms, 30500), std::pair(86400000ms, 86400500)}) {
+    client.watch_liveness(time);
+    EXPECT_EQ(option(TCP_USER_TIMEOUT), ms);
+    const int probed_for = option(TCP_KEEPIDLE) + option(TCP_KEEPINTVL) * option(TCP_KEEPCNT);
+    EXPECT_LE(probed_for, std::max(3, ms / 1000 + option(TCP_KEEPINTVL)));
+    EXPECT_GE(probed_for, ms / 1000 - option(TCP_KEEPINTVL));
+  }
 }
 
 TEST(Socket, SilenceIsATimeoutAndAHangUpAnError) {

@@ -1,6 +1,7 @@
 // The store of a job that starts its ranks anew, served from the caller's poll loop as the launcher
 // does it; and what strangers can do to it.
 
+#include <algorithm>
 #include <fcntl.h>
 #include <future>
 #include <poll.h>
@@ -122,6 +123,13 @@ class PolledStore : public ::testing::Test, protected AgentListener {
     });
   }
 
+  // Its end as a cut link or a stateful firewall makes it, not as a process does that ends.
+  static void reset(Raw& client) {
+    const linger at_once{1, 0};
+    ::setsockopt(client.socket.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    client.socket = Socket();
+  }
+
   void agent_came(uint64_t agent, const std::string& address) override {
     agent_ = agent;
     events_.push_back("came from " + address);
@@ -149,6 +157,78 @@ TEST_F(PolledStore, AnAgentIsHeardToldAndHungUpOn) {
   serve_until([&] { return events_.back() == "went"; });
   server_.tell_agent(agent_, "nobody is there");
   server_.hang_up(agent_);
+}
+
+TEST_F(PolledStore, AConversationGoesOnWhereItsConnectionBroke) {
+  server_.listen_to_agents(*this);
+  auto agent = greet(store::agent_scope("job"));
+  const auto number = static_cast<int64_t>(agent_);
+  agent->say("one");
+  serve_until([&] { return events_.size() == 2; });
+  server_.tell_agent(agent_, "first");
+  EXPECT_EQ(agent->hear(), "first");
+  agent->say("two");
+  reset(*agent);  // "two" may or may not have been read
+  serve_until([&] { return !server_.next_timeout().is_never(); });
+  server_.tell_agent(agent_, "second");  // nobody can read it now
+  agent = greet(store::agent_scope("job"));
+  const int64_t mine = serving([&] {
+    agent->send(store::encode({Kind::Resume, 0, Writer().i64(number).i64(1).take()}));
+    const store::Message answer =
+        store::receive_message(agent->socket, agent->unread, 4096, soon());
+    EXPECT_EQ(answer.kind, Kind::Resumed);
+    return store::Reader(answer.body).i64();
+  });
+  EXPECT_EQ(serving([&] { return agent->hear(); }), "second");
+  if (mine < 2) {
+    agent->say("two");
+  }
+  agent->say("three");
+  serve_until([&] { return events_.back() == "said three"; });
+  EXPECT_THAT(events_, ElementsAre("came from 127.0.0.1", "said one", ::testing::_, ::testing::_,
+                                   ::testing::_, "said three"));
+  EXPECT_THAT(events_, Contains("said two"));
+  EXPECT_EQ(std::count(events_.begin(), events_.end(), "went"), 1) << "the second number alone";
+  EXPECT_TRUE(server_.next_timeout().is_never());
+}
+
+TEST_F(PolledStore, WhoDoesNotComeBackInTimeWent) {
+  StoreServer hasty({.job_id = "job", .secret = "secret", .lost_after = 50ms});
+  hasty.listen_to_agents(*this);
+  auto client = std::async(std::launch::async, [&] {
+    auto raw = std::make_unique<Raw>(hasty.endpoint());
+    const auto welcome = store::greet(
+        raw->socket, {hasty.endpoint(), store::agent_scope("job"), "secret"}, raw->unread, soon());
+    EXPECT_EQ(welcome.lost_after, 50ms) << "the server says how long";
+    return raw;
+  });
+  const auto serve_hasty_until = [&](const std::function<bool()>& condition) {
+    for (const Deadline deadline = soon(); !condition() && !deadline.expired();) {
+      pollfd entry{hasty.fd(), POLLIN, 0};
+      ::poll(&entry, 1, 1);
+      hasty.serve();
+    }
+  };
+  serve_hasty_until([&] { return client.wait_for(0s) == std::future_status::ready; });
+  reset(*client.get());
+  serve_hasty_until([&] { return events_.size() == 2; });
+  EXPECT_THAT(events_, ElementsAre("came from 127.0.0.1", "went"));
+}
+
+TEST_F(PolledStore, WhoWasGivenUpCannotGoOn) {
+  server_.listen_to_agents(*this);
+  const auto agent = greet(store::agent_scope("job"));
+  agent->send(store::encode({Kind::Resume, 0, Writer().i64(4711).i64(0).take()}));
+  EXPECT_THAT(serving([&] { return agent->hear(); }), HasSubstr("was given up"));
+  EXPECT_TRUE(is_hung_up_on(*agent));
+}
+
+TEST_F(PolledStore, AWrongSecretIsSaidOnThisSideToo) {
+  server_.listen_to_agents(*this);
+  refusal(store::agent_scope("job"), "wrong");
+  serve_until([&] { return !logged_.empty(); });
+  EXPECT_THAT(logged_, ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("is its secret another"),
+                                         HasSubstr("LOCKSTEP_JOB_SECRET"))));
 }
 
 TEST_F(PolledStore, OnlyThisJobsAgentsEnterByTheAgentsDoor) {

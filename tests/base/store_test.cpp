@@ -1,3 +1,4 @@
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <fcntl.h>
@@ -267,6 +268,39 @@ TEST_F(StoreTest, RunningOutOfDescriptorsTurnsStrangersAwayAndServesTheRest) {
   EXPECT_THROW(stranger.receive(&byte, 1, soon()), IoError) << "it was hung up on";
   EXPECT_EQ(client->get("k", soon()), "v") << "who is in is served";
   EXPECT_NO_THROW(connect()) << "and afterwards all is as before";
+}
+
+// A server that serves only while it is told to.
+TEST(StoreClient, ARequestThatWasCutOffInTheMiddleLeavesTheConnectionWhole) {
+  StoreServer server({.job_id = "job", .secret = "secret"});
+  std::atomic<bool> serves{true}, ends{false}, paused{false};
+  std::thread thread([&] {
+    while (!ends) {
+      paused = !serves;
+      pollfd entry{server.fd(), POLLIN, 0};
+      ::poll(&entry, 1, 1);
+      if (serves && !paused) {
+        server.serve();
+      }
+    }
+  });
+  {
+    StoreClient client({.server = server.endpoint(), .job_id = "job", .secret = "secret"}, soon());
+    const std::string large(15 << 20, 'x');  // more than the kernel buffers
+    serves = false;
+    while (!paused) {
+    }
+    EXPECT_THROW(client.set("large", large, Deadline::after(50ms)), TimeoutError);
+    EXPECT_THROW(client.set("never", "sent", Deadline::after(10ms)), TimeoutError);
+    EXPECT_THROW(client.get("large", Deadline::after(10ms)), TimeoutError);
+    serves = true;
+    client.set("next", "value", soon());
+    EXPECT_EQ(client.get("next", soon()), "value");
+    EXPECT_EQ(client.get("large", soon()), large) << "what was begun is finished";
+    EXPECT_EQ(client.try_get("never", soon()), std::nullopt) << "what was not is not";
+  }
+  ends = true;
+  thread.join();
 }
 
 TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {

@@ -10,6 +10,8 @@
 
 #include <lockstep/base/log.h>
 
+#include "checkpoint/owner.h"
+
 namespace lockstep::test {
 
 namespace {
@@ -106,7 +108,9 @@ int64_t load_newest(const std::string& location, Group& group) {
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
+    if (entry.path().filename() != kOwnerFile) {
+      names.push_back(entry.path().filename().string());
+    }
   }
   std::sort(names.begin(), names.end());
   return names;

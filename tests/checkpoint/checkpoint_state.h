@@ -24,7 +24,7 @@ SaveResult save(CheckpointWriter& writer, int64_t step, std::optional<double> sc
 // if it finds nothing.
 int64_t load_newest(const std::string& location, Group& group);
 
-// Names in a folder, sorted.
+// Names in a folder, sorted, without the record of who writes there.
 std::vector<std::string> names_in(const std::string& folder);
 
 // Lines that the log gets at level Warn while it lives.

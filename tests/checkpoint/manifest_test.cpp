@@ -24,7 +24,9 @@ Manifest sample() {
                      {"shard-00001-of-00002.safetensors", 4096 + 8, "11"}},
           .tensors = {{"w", DType::F32, {2, 3}, {{0, 4096, 0, 4}, {1, 4096, 4, 2}}},
                       {"empty", DType::BF16, {0, 5}, {}},
-                      {"scalar", DType::F64, {}, {{0, 4112, 0, 1}}}}};
+                      {"scalar", DType::F64, {}, {{0, 4112, 0, 1}}}},
+          .attachments = {{"tokenizer.json", {"attached-tokenizer.json", 466'247, "22"}},
+                          {"empty", {"attached-empty", 0, "33"}}}};
 }
 
 std::string refused(const Manifest& manifest) {
@@ -44,7 +46,11 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(after.created_s, 1'700'000'000);
   EXPECT_EQ(after.score, 0.1);
   EXPECT_EQ(after.values, before.values);
-  EXPECT_EQ(after.shard_bytes(), 8192u + 32);
+  EXPECT_EQ(after.shard_bytes(), 8192u + 32 + 466'247);
+  ASSERT_EQ(after.attachments.size(), 2u);
+  EXPECT_EQ(after.attachments[0].name, "tokenizer.json");
+  EXPECT_EQ(after.attachments[0].stored.file, "attached-tokenizer.json");
+  EXPECT_EQ(after.file(2).xxh3, "22") << "attachments follow the shards";
   EXPECT_EQ(manifest_text(after), manifest_text(before));
 }
 
@@ -65,6 +71,30 @@ TEST(Manifest, EveryShorterOneIsSeen) {
     EXPECT_THROW(parse_manifest("m", text.substr(0, size)), FormatError) << size;
   }
   EXPECT_THROW(parse_manifest("m", text + "\n"), FormatError);
+}
+
+TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
+  const auto refuses = [](const ManifestAttachment& attachment, const char* reason) {
+    Manifest manifest = sample();
+    manifest.attachments.push_back(attachment);
+    EXPECT_THAT(refused(manifest), HasSubstr(reason)) << attachment.name;
+  };
+  for (const char* name : {"", "../x", "a/b", ".hidden", "a b", "a\nb", "\xc3\xa9"}) {
+    refuses({name, {"attached-x", 1, "44"}}, "is no name of an attachment");
+  }
+  refuses({std::string(101, 'a'), {"attached-x", 1, "44"}}, "is no name of an attachment");
+  refuses({"tokenizer.json", {"attached-x", 1, "44"}}, "stands there twice");
+  refuses({"x", {"../attached-x", 1, "44"}}, "is no name of a shard");
+  refuses({"x", {".x", 1, "44"}}, "is no name of a shard");
+  refuses({"x", {"manifest.json", 1, "44"}}, "stands there twice");
+  refuses({"x", {"shard-00000-of-00002.safetensors", 1, "44"}}, "stands there twice");
+  refuses({"x", {"attached-x", ~uint64_t{0}, "44"}}, "the limit is 268435456");
+  Manifest manifest = sample();
+  for (int i = 0; i < 100; ++i) {
+    manifest.attachments.push_back(
+        {fmt::format("a{}", i), {fmt::format("attached-a{}", i), 1, "44"}});
+  }
+  EXPECT_THAT(refused(manifest), HasSubstr("102 attachments"));
 }
 
 TEST(Manifest, WhatCannotBeIsRefused) {

@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/base/error.h>
+
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/points.h"
 #include "storage/storage.h"
 #include "support/fleet.h"
+#include "support/refusal.h"
 #include "support/s3_server.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
@@ -20,6 +24,7 @@ using test::load_newest;
 using test::save;
 using test::TempFolder;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing_support::die_now;
 
 constexpr const char* kLocation = "s3://runs/cats";
@@ -48,9 +53,32 @@ class RemoteCheckpoints : public ::testing::Test {
 std::vector<std::string> objects() {
   std::vector<std::string> paths;
   for (const ObjectInfo& object : open_storage(kLocation)->list()) {
-    paths.push_back(object.path);
+    if (object.path != kOwnerFile) {
+      paths.push_back(object.path);
+    }
   }
   return paths;
+}
+
+TEST_F(RemoteCheckpoints, KeepTheirAttachments) {
+  run(2, [](Group& group) {
+    using Files = std::map<std::string, std::string>;
+    CheckpointWriter writer(kLocation, group);
+    for (const char* text : {"first", "second"}) {
+      const auto files = std::make_shared<const Files>(Files{{"a.txt", text}});
+      writer.begin({.step = 1, .attachments = files}, test::sample_state(1));
+      writer.wait();
+      EXPECT_TRUE(writer.take_results().at(0).committed);
+      EXPECT_EQ(find_checkpoint(kLocation, group)->read_attachment("a.txt", group), text);
+    }
+    group.barrier();
+    if (group.rank() == 0) {
+      EXPECT_THAT(objects(), ElementsAre("latest", "step-00000001/attached-save-2-a.txt",
+                                         "step-00000001/manifest.json",
+                                         "step-00000001/shard-00000-of-00002-save-2.safetensors",
+                                         "step-00000001/shard-00001-of-00002-save-2.safetensors"));
+    }
+  });
 }
 
 TEST_F(RemoteCheckpoints, AreSavedFoundAndRetained) {
@@ -93,6 +121,59 @@ TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
     EXPECT_TRUE(save(writer, 3).committed);
     EXPECT_THAT(objects(), ElementsAre("latest", "step-00000003/manifest.json",
                                        "step-00000003/shard-00000-of-00001-save-2.safetensors"));
+  });
+}
+
+void put(const std::string& path, const std::string& text) {
+  const auto writer = open_storage(kLocation)->create(path);
+  writer->append(text);
+  writer->commit();
+}
+
+TEST_F(RemoteCheckpoints, ObjectsOfOthersAreLeftAlone) {
+  run(1, [](Group& group) {
+    put("step-5000.pt", "mine");
+    put("step-by-step-notes/README.md", "mine");
+    put("step-00000009/notes.txt", "mine");
+    put("step-00000009/deep/manifest.json", "mine");
+    put("step-00000009/shard-00000-of-00001-save-1.safetensors", "of a killed save");
+    CheckpointWriter writer(kLocation, group, {.keep_last = 1});
+    EXPECT_TRUE(save(writer, 1).committed);
+    put("step-00000001/notes.txt", "mine");
+    EXPECT_TRUE(save(writer, 1).committed);
+    EXPECT_TRUE(save(writer, 2).committed);
+    EXPECT_THAT(objects(),
+                ElementsAre("latest", "step-00000001/notes.txt", "step-00000002/manifest.json",
+                            "step-00000002/shard-00000-of-00001-save-3.safetensors",
+                            "step-00000009/deep/manifest.json", "step-00000009/notes.txt",
+                            "step-5000.pt", "step-by-step-notes/README.md"));
+    EXPECT_EQ(load_newest(kLocation, group), 2);
+  });
+}
+
+TEST_F(RemoteCheckpoints, ASecondRunIsRefusedAndAKilledOneStandsInNobodysWay) {
+  run(2,
+      [](Group& group) {
+        CheckpointWriter writer(kLocation, group);
+        EXPECT_THAT(test::refusal([&] { CheckpointWriter(kLocation, group); }),
+                    HasSubstr("s3://runs/cats is in use"));
+        EXPECT_TRUE(save(writer, 1).committed);
+        group.barrier();
+        if (group.rank() == 0) {
+          die_now();
+        }
+      },
+      {0});
+  run(1, [](Group& group) {
+    CheckpointWriter writer(kLocation, group);
+    EXPECT_TRUE(save(writer, 2).committed);
+  });
+}
+
+TEST_F(RemoteCheckpoints, AKeyThatOpensNothingIsFoundBeforeTheFirstSave) {
+  run(1, [](Group& group) {
+    ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);
+    EXPECT_THROW(CheckpointWriter(kLocation, group), IoError);
   });
 }
 

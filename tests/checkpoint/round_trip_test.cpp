@@ -77,6 +77,70 @@ TEST(RoundTrip, EachRankWritesAnEvenShareAndEveryByteOnce) {
   EXPECT_EQ(bytes, state_bytes);
 }
 
+using Files = std::map<std::string, std::string>;
+
+TEST(RoundTrip, AttachmentsComeBackOnAnyNumberOfRanks) {
+  const TempFolder folder;
+  run_ranks(2,
+            [](Group& group) {
+              CheckpointWriter writer(rank_argument(), group);
+              CheckpointInfo info{.step = 5};
+              if (group.rank() == 0) {  // rank 0's are written
+                info.attachments = std::make_shared<const Files>(
+                    Files{{"a.json", "{}"}, {"empty", ""}, {"big", std::string(70'001, '\xff')}});
+              }
+              writer.begin(info, sample_state(5));
+              writer.wait();
+              const SaveResult result = writer.take_results().at(0);
+              EXPECT_TRUE(result.committed) << result.error;
+              EXPECT_GT(result.bytes, 70'003u);
+            },
+            {.argument = folder.path()});
+  EXPECT_THAT(names_in(folder.at("step-00000005")),
+              ElementsAre("attached-a.json", "attached-big", "attached-empty", "manifest.json",
+                          "shard-00000-of-00002.safetensors", "shard-00001-of-00002.safetensors"));
+  for (const int world : {1, 3}) {
+    run_ranks(world,
+              [](Group& group) {
+                const auto checkpoint = find_checkpoint(rank_argument(), group);
+                ASSERT_TRUE(checkpoint);
+                EXPECT_THAT(checkpoint->attachments(), ElementsAre("a.json", "big", "empty"));
+                EXPECT_EQ(checkpoint->read_attachment("a.json", group), "{}");
+                EXPECT_EQ(checkpoint->read_attachment("empty", group), "");
+                EXPECT_EQ(checkpoint->read_attachment("big", group), std::string(70'001, '\xff'));
+                EXPECT_THROW(checkpoint->read_attachment("b", group), UsageError);
+              },
+              {.argument = folder.path()});
+  }
+}
+
+TEST(RoundTrip, ASecondSaveOfAStepHasAttachmentsOfItsOwn) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.path(), alone);
+  for (const char* text : {"first", "second"}) {
+    const auto files = std::make_shared<const Files>(Files{{"a.txt", text}});
+    writer.begin({.step = 1, .attachments = files}, sample_state(1));
+    writer.wait();
+    EXPECT_TRUE(writer.take_results().at(0).committed);
+    EXPECT_EQ(find_checkpoint(folder.path(), alone)->read_attachment("a.txt", alone), text);
+  }
+  EXPECT_THAT(names_in(folder.at("step-00000001")),
+              ElementsAre("attached-save-2-a.txt", "manifest.json",
+                          "shard-00000-of-00001-save-2.safetensors"));
+}
+
+TEST(RoundTrip, AttachmentsThatCannotBeAreRefused) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.path(), alone);
+  for (const char* name : {"", "../a", "a/b", ".a"}) {
+    const auto files = std::make_shared<const Files>(Files{{name, "x"}});
+    EXPECT_THAT(refusal([&] { writer.begin({.step = 1, .attachments = files}, sample_state(1)); }),
+                HasSubstr("is no name of an attachment"));
+  }
+}
+
 TEST(RoundTrip, ALoadThatCannotBeIsRefused) {
   const TempFolder folder;
   run_ranks(

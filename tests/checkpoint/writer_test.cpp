@@ -178,15 +178,16 @@ TEST(CheckpointWriter, WhatCannotBeSavedIsRefused) {
               HasSubstr("is a checkpoint; give the folder that it is in"));
 }
 
-TEST(CheckpointWriter, AFolderThatCannotBeMadeFailsTheSaveAlone) {
+TEST(CheckpointWriter, APlaceThatIsLostFailsTheSaveAlone) {
   const TempFolder folder;
-  folder.file("file", "in the way");
   Group alone = make_single_group();
-  CheckpointWriter writer(folder.at("file/checkpoints"), alone);
+  CheckpointWriter writer(folder.at("checkpoints"), alone);
+  std::filesystem::remove_all(folder.at("checkpoints"));
+  folder.file("checkpoints", "in the way");
   const SaveResult result = save(writer, 1);
   EXPECT_FALSE(result.committed);
   EXPECT_THAT(result.error, HasSubstr("cannot make the folder"));
-  std::filesystem::remove(folder.at("file"));
+  std::filesystem::remove(folder.at("checkpoints"));
   EXPECT_TRUE(save(writer, 2).committed);
 }
 

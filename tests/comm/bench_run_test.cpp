@@ -44,10 +44,14 @@ json bench_json(Text arguments) {
 
 void expect_sane(const json& result, int64_t bytes) {
   EXPECT_EQ(result.at("bytes"), bytes);
-  for (const char* name : {"lockstep_us", "lockstep_p99_us", "staged_us", "peer_us", "speedup",
-                           "staged_speedup", "busbw_gb_per_s", "limit_us", "fraction_of_limit"}) {
+  for (const char* name :
+       {"lockstep_us", "lockstep_p90_us", "lockstep_p99_us", "lockstep_from_first_us", "staged_us",
+        "staged_p90_us", "staged_from_first_us", "peer_us", "peer_from_first_us", "speedup",
+        "staged_speedup", "staged_from_first_speedup", "speedup_over_best",
+        "staged_speedup_over_best", "busbw_gb_per_s", "memory_pass_us", "memory_passes"}) {
     EXPECT_GT(result.at(name).get<double>(), 0) << name;
   }
+  EXPECT_LE(result.at("lockstep_p90_us"), result.at("lockstep_p99_us"));
   const double peer_us = result.at("peer_us");
   const double lockstep_us = result.at("lockstep_us");
   EXPECT_NEAR(result.at("speedup"), peer_us / lockstep_us, 0.01 * peer_us / lockstep_us);
@@ -58,6 +62,10 @@ void expect_sane(const json& result, int64_t bytes) {
   const json& raw = result.at("raw_us");
   EXPECT_EQ(raw.at("lockstep").size() * result.at("batch").get<size_t>(), iterations);
   EXPECT_EQ(raw.at("staged").size(), raw.at("lockstep").size());
+  ASSERT_EQ(raw.at("staged_from_first").size(), raw.at("staged").size());
+  for (size_t i = 0; i < raw["staged"].size(); ++i) {  // the first rank comes before the last
+    EXPECT_GE(raw["staged_from_first"][i], raw["staged"][i]);
+  }
   EXPECT_EQ(raw.at("peer").size() * result.at("peer_batch").get<size_t>(), peer_iterations);
 }
 
@@ -111,6 +119,14 @@ TEST(Bench, AMistakeIsOneSentence) {
       {{"allreduce", "--dtype", "int7"}, "--dtype int7 is not known; it is float32, "},
       {{"allreduce", "--wire", "int8"}, "--wire int8 is not known"},
       {{"allreduce", "--peer", "nccl"}, "--peer nccl is not known"},
+      {{"allreduce", "--peer", "gloo,none"}, "--peer none is not known"},
+      {{"allreduce", "--peer", "gloo,"}, "--peer  is not known"},
+      {{"allreduce", "--peer", "gloo,openmpi,gloo"}, "names gloo twice"},
+      {{"broadcast", "--peer", "openmpi"}, "an MPI is measured beside allreduce only"},
+      {{"allreduce", "--peer", "mpich", "--dtype", "bfloat16"}, "MPI does not sum bfloat16"},
+      {{"allreduce", "--peer", "mpich", "--local-nodes", "2"}, "--local-nodes is 2"},
+      {{"allreduce", "--peer", "mpich", "--bytes", "8G"}, "MPI_Allreduce takes at most 8589934588"},
+      {{"allreduce", "--peer", "mpich", "--mpi-home", "/nowhere"}, "folder of MPIs, /nowhere"},
       {{"allreduce", "--repeats", "0"}, "--repeats 0 is not a whole number"},
       {{"allreduce", "--rate", "1gbit"}, "give --local-nodes 2"},
       {{"allreduce", "--local-nodes", "2", "--rate", "fast"}, "--rate fast is not a rate"},

@@ -1,7 +1,9 @@
 // Memory that groups reduce where it lies, and groups made of groups.
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -351,6 +353,43 @@ TEST(Hierarchical, BfloatOnTheWireHalvesThemAndRanksAgree) {
               }
             },
             {.nodes = 2, .env = {"LOCKSTEP_WIRE=bfloat16"}});
+}
+
+// float16 ends at 65504 and below 6e-8: sums, averages and small numbers beyond that get through.
+TEST(Hierarchical, HalfOnTheWireHasTheRangeOfFloats) {
+  run_ranks(4,
+            [](Group& group) {
+              const int64_t numel = 100'003;
+              for (const float value : {40000.0f, 0x1.8p+100f, 0x1.8p-60f, -7.25f, 0.0f}) {
+                at::Tensor sum = at::full({numel}, value);
+                group.all_reduce(sum);
+                EXPECT_TRUE(sum.equal(at::full({numel}, 4 * value)))
+                    << value << ": " << sum[0].item<float>();
+                at::Tensor average = at::full({numel}, value);
+                group.all_reduce(average, {.op = ReduceOp::Average});
+                EXPECT_TRUE(average.equal(at::full({numel}, value)))
+                    << value << ": " << average[0].item<float>();
+              }
+              at::Tensor x = filled(group.rank(), numel, 9) * 1e5f;
+              const at::Tensor exact = tree_sum(0, 4, numel, 9) * 1e5f;
+              group.all_reduce(x);
+              // Two roundings to 11 bits, the first of numbers that may cancel out.
+              EXPECT_LT((x - exact).abs().max().item<float>(),
+                        2e-3f * exact.abs().max().item<float>());
+              at::Tensor all = at::empty({4, numel});
+              group.all_gather(all, x);
+              for (int rank = 1; rank < 4; ++rank) {
+                EXPECT_TRUE(all[rank].equal(all[0])) << "rank " << rank;
+              }
+              at::Tensor odd = at::ones({numel});  // what is no number stays none, and alone
+              odd[5] = std::numeric_limits<float>::infinity();
+              odd[7] = std::numeric_limits<float>::quiet_NaN();
+              group.all_reduce(odd);
+              EXPECT_EQ(odd[5].item<float>(), std::numeric_limits<float>::infinity());
+              EXPECT_TRUE(std::isnan(odd[7].item<float>()));
+              EXPECT_EQ(odd[6].item<float>(), 4.0f);
+            },
+            {.nodes = 2, .env = {"LOCKSTEP_WIRE=float16"}});
 }
 
 TEST(Choice, FollowsWhereTheRanksAre) {

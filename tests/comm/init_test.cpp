@@ -27,6 +27,15 @@ TEST(InitChild, DISABLED_SumsRanks) {
   group.all_reduce(x);
   printf("size=%d sum=%d backend=%s\n", group.size(), static_cast<int>(x.item<int64_t>()),
          group.backend_name().c_str());
+  if (group.size() > 1) {  // what a library that wants the group for itself might do
+    try {
+      init({.timeout = 20s, .start_timeout = 20s});
+      ADD_FAILURE() << "a second world";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("call init() once"));
+    }
+    group.barrier();  // the first one is as it was
+  }
 }
 
 // Starts one child per set of variables, all at once, and returns what each printed on both

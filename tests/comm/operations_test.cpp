@@ -7,6 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/base/log.h>
+
 #include "comm/every_backend.h"
 #include "comm/oracle.h"
 
@@ -247,6 +249,75 @@ TEST_P(Operations, CallbacksRunOnceTheResultIsThere) {
     work.on_done([&](const std::exception_ptr&) { ++num_calls; });  // at once: it is done
     EXPECT_EQ(num_calls, 1);
   });
+}
+
+TEST_P(Operations, CallbacksMayThrowAndMayCallTheGroup) {
+  run(3, [](Group& group) {
+    log::set_sink([](log::Level, std::string_view) {});  // what they throw is logged
+    at::Tensor x = at::ones({8});
+    for (int i = 0; i < 3; ++i) {
+      Work work = group.all_reduce_async(x);
+      work.on_done([](const std::exception_ptr&) { throw std::runtime_error("a careless user"); });
+      work.wait();
+    }
+    EXPECT_TRUE(x.equal(at::full({8}, 27.0f)));
+    std::promise<float> promise;
+    Work work = group.all_reduce_async(x);
+    work.on_done([&promise, group](const std::exception_ptr& error) mutable {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+      at::Tensor y = at::ones({8});
+      group.all_reduce(y);  // on every rank the next operation
+      Work again = group.all_reduce_async(y);
+      again.wait();
+      promise.set_value(y[0].item<float>());
+    });
+    EXPECT_EQ(promise.get_future().get(), 9.0f);
+    work.wait();
+    log::set_sink({});
+  });
+}
+
+TEST_P(Operations, CallbacksOfMessagesMayCallTheGroupToo) {
+  run(2, [](Group& group) {
+    at::Tensor x = at::full({5}, static_cast<float>(group.rank()));
+    const int peer = 1 - group.rank();
+    std::promise<float> promise;
+    Work sent = group.send_async(x, peer);
+    at::Tensor got = at::zeros({5});
+    Work received = group.recv_async(got, peer);
+    received.on_done([&promise, &got, group, peer](const std::exception_ptr&) mutable {
+      at::Tensor back = at::zeros({5});
+      Work echo = group.send_async(got, peer);
+      group.recv(back, peer);
+      echo.wait();
+      promise.set_value(back[0].item<float>());
+    });
+    received.wait();
+    sent.wait();
+    EXPECT_EQ(promise.get_future().get(), static_cast<float>(group.rank()));
+  });
+}
+
+// The sum of 16 bits may leave their range, the average does not.
+TEST_P(Operations, AveragesOfLargeHalvesFit) {
+  for (const int world : {2, 3}) {
+    run(world, [](Group& group) {
+      at::Tensor large = at::full({1001}, 40000.0f, at::kHalf);
+      group.all_reduce(large, {.op = ReduceOp::Average});
+      EXPECT_TRUE(large.equal(at::full({1001}, 40000.0f, at::kHalf))) << large[0].item<float>();
+      at::Tensor part = at::zeros({10}, at::kHalf);
+      group.reduce_scatter(part, at::full({10 * group.size()}, 40000.0f, at::kHalf),
+                           {.op = ReduceOp::Average});
+      EXPECT_TRUE(part.equal(at::full({10}, 40000.0f, at::kHalf))) << part[0].item<float>();
+      // Partial sums are not rounded: 2048 + 1 is 2048 in float16.
+      at::Tensor x = at::full({5}, group.rank() == 0 ? 2048.0f : 1.0f, at::kHalf);
+      group.all_reduce(x);
+      const auto sum = static_cast<float>(2047 + group.size());
+      EXPECT_TRUE(x.equal(at::full({5}, sum, at::kHalf))) << x[0].item<float>();
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Operations, ::testing::ValuesIn(testing_support::kEveryBackend),

@@ -25,15 +25,24 @@ std::vector<int64_t> all_ids(const std::string& path) {
   return ids;
 }
 
-std::string tar_bytes(const std::vector<std::pair<std::string, std::string>>& files) {
+std::string pax_record(const std::string& key, const std::string& value) {
+  const size_t rest = key.size() + value.size() + 3;  // a blank, = and the line's end
+  size_t length = rest + 1;
+  while (std::to_string(length).size() + rest != length) {
+    ++length;
+  }
+  return fmt::format("{} {}={}\n", length, key, value);
+}
+
+std::string tar_bytes(const std::vector<TarEntry>& files) {
   constexpr size_t kBlockBytes = 512;
   std::string tar;
-  for (const auto& [name, content] : files) {
+  for (const auto& [name, content, type] : files) {
     std::string header(kBlockBytes, '\0');
     header.replace(0, name.size(), name);
     header.replace(124, 11, fmt::format("{:011o}", content.size()));
     header.replace(148, 8, "        ");
-    header[156] = name.ends_with('/') ? '5' : '0';
+    header[156] = name.ends_with('/') ? '5' : type;
     header.replace(257, 8,
                    std::string("ustar\0"
                                "00",

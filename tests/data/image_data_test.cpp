@@ -20,10 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 using test::gradient;
 using test::jpeg_bytes;
+using test::pax_record;
 using test::png_bytes;
 using test::refusal;
 using test::tar_bytes;
+using test::TarEntry;
 using test::TempFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -111,6 +114,22 @@ TEST(ImageFolder, ACorruptPictureIsFatalOrSkipped) {
   EXPECT_THAT(lines[0], HasSubstr("sample 0 is skipped"));
 }
 
+TEST(ImageFolder, GivenClassesNumberTheFoldersByName) {
+  const TempFolder folder;
+  const std::string path = make_folder(folder);
+  const auto data = open_image_folder(path, {.size = 8, .classes = {"dog", "bird", "cat"}});
+  EXPECT_THAT(data->classes(), ElementsAre("dog", "bird", "cat"));
+  EXPECT_TRUE(data->batch(keys({0, 1, 2})).target.equal(at::tensor({2, 0, 0}, at::kLong)));
+  EXPECT_THAT(refusal([&] {
+                open_image_folder(path, {.classes = {"bird", "cat"}});
+              }),
+              AllOf(HasSubstr("the folder \"dog\" in " + path), HasSubstr("(bird, cat)")));
+  EXPECT_THAT(refusal([&] {
+                open_image_folder(path, {.classes = {"cat", "dog", "cat"}});
+              }),
+              HasSubstr("a name twice"));
+}
+
 TEST(ImageFolder, RefusesWhatCannotBe) {
   const TempFolder folder;
   const std::string path = make_folder(folder);
@@ -136,6 +155,133 @@ TEST(ImageShards, MembersOfAKeyAreASample) {
   const Batch batch = data->batch(keys({2, 1, 0}));
   EXPECT_TRUE(batch.target.equal(at::tensor({12, 3, 7}, at::kLong)));
   EXPECT_NEAR(batch.input[0][2].mean().item<float>(), (1 - 0.406f) / 0.225f, 0.05);
+}
+
+// Red is right and blue is wrong.
+void expect_red(const Dataset& data, const std::vector<int64_t>& labels) {
+  ASSERT_EQ(data.size(), std::ssize(labels));
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Batch batch = data.batch(keys({i}));
+    EXPECT_EQ(batch.target.item<int64_t>(), labels[static_cast<size_t>(i)]) << "sample " << i;
+    EXPECT_GT(batch.input[0][0].mean().item<float>(), 1.5) << "sample " << i;
+  }
+}
+
+TEST(ImageShards, TheKindIsAllBehindTheFirstDot) {
+  const TempFolder folder;
+  const std::string right = flat_jpeg(255, 0, 0);
+  const std::string wrong = flat_jpeg(0, 0, 255);
+  const auto data = open_image_shards({folder.file("a.tar", tar_bytes({{"0.jpg", right},
+                                                                       {"0.mask.png", wrong},
+                                                                       {"0.json", "{\"label\": 1}"},
+                                                                       {"0.meta.json", "{}"},
+                                                                       {"1.thumb.jpg", wrong},
+                                                                       {"1.JPG", right},
+                                                                       {"1.old.cls", "7"},
+                                                                       {"1.cls", "2"},
+                                                                       {"1.new.cls", "8"},
+                                                                       {"2.cls", "3"},
+                                                                       {"2.jpg", right},
+                                                                       {"2.png", wrong},
+                                                                       {"b.d/3.jpg", right},
+                                                                       {"b.d/3.cls", "4"}}))},
+                                      {.size = 8});
+  expect_red(*data, {1, 2, 3, 4});
+}
+
+TEST(ImageShards, UnrelatedFilesAreNoError) {
+  const TempFolder folder;
+  const std::string right = flat_jpeg(255, 0, 0);
+  const std::string shard = folder.file("a.tar", tar_bytes({{"LICENSE", "of all"},
+                                                            {"README.md", "words"},
+                                                            {"index.json", "{\"label\": 9}"},
+                                                            {"__info__.json", "{}"},
+                                                            {"__worker__/a.cls", "1"},
+                                                            {"link.jpg", "", '2'},
+                                                            {"pipe.cls", "", '6'},
+                                                            {"0.jpg", right},
+                                                            {"._0.jpg", "of a Mac"},
+                                                            {"0.cls", "5"},
+                                                            {".DS_Store", "x"},
+                                                            {"train/stats.txt", "y"}}));
+  std::vector<std::string> lines;
+  log::set_sink([&](log::Level, std::string_view line) { lines.emplace_back(line); });
+  expect_red(*open_image_shards({shard}, {.size = 8}), {5});
+  log::set_sink({});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("a.tar: 8 files belong to no sample"));
+  const std::string twice =
+      folder.file("c.tar", tar_bytes({{"0.jpg", right}, {"0.cls", "1"}, {"0.JPG", right}}));
+  EXPECT_THAT([&] { open_image_shards({twice}); },
+              ThrowsMessage<FormatError>(HasSubstr("sample 0 has two members of the kind .jpg")));
+  const std::string nothing = folder.file("b.tar", tar_bytes({{"README.md", "words"}}));
+  EXPECT_THAT(refusal([&] { open_image_shards({nothing}); }), HasSubstr("no sample in 1 shards"));
+}
+
+// As Python's tarfile (PAX, since 3.8) and GNU tar write them.
+TEST(ImageShards, NamesMayComeFromExtendedHeaders) {
+  const TempFolder folder;
+  const std::string right = flat_jpeg(255, 0, 0);
+  const std::string number = "6";
+  const std::string cafe = "caf\xc3\xa9/1";
+  const std::string deep = std::string(150, 'd') + "/2";
+  const std::string long_name = deep + ".jpg" + '\0';
+  const auto data = open_image_shards(
+      {folder.file(
+          "a.tar",
+          tar_bytes({{"pax_global_header", pax_record("comment", "of git"), 'g'},
+                     {"x", pax_record("mtime", "1.5") + pax_record("path", cafe + ".jpg"), 'x'},
+                     {"caf?.jpg", right},
+                     {"x", pax_record("path", cafe + ".cls") + pax_record("SCHILY.x", "\n="), 'x'},
+                     {"caf?.cls", number},
+                     {"././@LongLink", long_name, 'L'},
+                     {"ddd.jpg", right},
+                     {"././@LongLink", deep + ".cls", 'L'},
+                     {"ddd.cls", number}}))},
+      {.size = 8});
+  expect_red(*data, {6, 6});
+  const auto says = [&](const TarEntry& entry) {
+    const std::string shard = folder.file("b.tar", tar_bytes({entry, {"0.jpg", right}}));
+    EXPECT_THAT([&] { open_image_shards({shard}); },
+                ThrowsMessage<FormatError>(HasSubstr("extended header at offset 512")));
+  };
+  says({"x", pax_record("GNU.sparse.major", "1"), 'x'});
+  says({"x", pax_record("size", "1x"), 'x'});
+  says({"x", "9 path=a.jpg\n", 'x'});
+  says({"x", "99 path=a.jpg\n", 'x'});
+  says({"g", pax_record("path", "a.jpg"), 'g'});
+}
+
+TEST(ImageShards, AnyBytesInAnExtendedHeaderAreReadOrRefused) {
+  const TempFolder folder;
+  const std::string records = pax_record("path", "a/1.jpg") + pax_record("size", "4");
+  const std::string whole = tar_bytes({{"x", records, 'x'}, {"0.jpg", "data"}, {"0.cls", "1"}});
+  int num_refused = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    for (const char byte : {'\0', ' ', '=', '\n', '0', '9', '\xff'}) {
+      std::string bytes = whole;
+      bytes[512 + i] = byte;
+      try {
+        open_image_shards({folder.file("a.tar", bytes)});
+      } catch (const Error&) {
+        ++num_refused;
+      }
+    }
+  }
+  EXPECT_GT(num_refused, 50);
+}
+
+TEST(ImageShards, ALabelThatIsNotBelowTheClassesIsNamed) {
+  const TempFolder folder;
+  const std::string picture = flat_jpeg(1, 2, 3);
+  const std::string shard = folder.file("a.tar", tar_bytes({{"k.jpg", picture}, {"k.cls", "7"}}));
+  EXPECT_EQ(open_image_shards({shard}, {.num_classes = 8})->batch(keys({0})).target.item<int64_t>(),
+            7);
+  const auto data =
+      open_image_shards({shard}, {.on_corrupt = CorruptSample::Skip, .num_classes = 7});
+  EXPECT_THAT([&] { data->batch(keys({0})); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("a.tar: sample k has the label 7"),
+                                              HasSubstr("model.num_classes"))));
 }
 
 TEST(ImageShards, SaysWhatIsWrongWithWhich) {

@@ -18,6 +18,7 @@ namespace {
 using test::golden_tokenizer;
 using test::refusal;
 using test::TempFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -115,6 +116,28 @@ TEST(LabelledText, ACorruptLineCanBeSkipped) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], HasSubstr("sample 1 is skipped"));
   EXPECT_THAT(lines[0], HasSubstr("a.jsonl:2"));
+}
+
+TEST(LabelledText, ALabelThatIsNotBelowTheLabelsIsNamedWhenTheFileIsOpened) {
+  const TempFolder folder;
+  const std::string file = folder.file("a.jsonl", kReviews);
+  const auto open = [&](const std::string& path, int64_t num_labels, CorruptSample rule) {
+    return open_labelled_text(
+        path,
+        {.tokenizer = golden_tokenizer("uncased"), .on_corrupt = rule, .num_labels = num_labels});
+  };
+  EXPECT_EQ(open(file, 3, CorruptSample::Fatal)->size(), 3);
+  for (const CorruptSample rule : {CorruptSample::Fatal, CorruptSample::Skip}) {
+    EXPECT_THAT([&] { open(file, 2, rule); },
+                ThrowsMessage<UsageError>(AllOf(HasSubstr("a.jsonl:4: \"label\" is 2"),
+                                                HasSubstr("num_labels = 2"),
+                                                HasSubstr("model.num_labels"))));
+  }
+  const std::string damaged = folder.file("b.jsonl", kDamaged);
+  EXPECT_THAT([&] { open(damaged, 2, CorruptSample::Fatal); },
+              ThrowsMessage<FormatError>(HasSubstr("b.jsonl:2: it is not JSON")));
+  EXPECT_EQ(open(damaged, 2, CorruptSample::Skip)->num_corrupt(), 0) << "counted when it is read";
+  EXPECT_THAT(refusal([&] { open(file, -1, CorruptSample::Fatal); }), HasSubstr("num_labels"));
 }
 
 TEST(LabelledText, RefusesWhatCannotBeOpened) {

@@ -87,6 +87,17 @@ TEST(Phrases, KeysOfALessonAreUnique) {
   }
 }
 
+// `replicate` shows it: DistributedDataParallel compares names and shapes, and overwrites values.
+TEST(Phrases, ScratchSaysWhatHappensToAnotherSeed) {
+  for (const Language language : {Language::English, Language::Korean}) {
+    const std::string told = Speaker(scratch_phrases(), language)("wrap", "0.1", "1 MiB", 0);
+    EXPECT_EQ(told.find("found out"), told.npos) << told;
+    EXPECT_EQ(told.find("여기서 드러납니다"), told.npos) << told;
+    EXPECT_NE(told.find(language == Language::English ? "overwritten" : "덮어쓰"), told.npos)
+        << told;
+  }
+}
+
 TEST(Speaker, SaysThePhraseInItsLanguageWithTheValues) {
   constexpr Phrase kPhrases[] = {{"count", "{0} of {1}", "{1} 중 {0}"}};
   EXPECT_EQ(Speaker(kPhrases, Language::English)("count", 1, 2), "1 of 2");

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class JobTest : public ::testing::Test {
                   asked_ += what + " ";
                   return num_listeners_;
                 },
-            .say = [this](const std::string& lines) { said_ += lines; }},
+            .say = [this](const std::string& lines) { said_ += lines; },
+            .first_to_fail = [this] { return first_to_fail_; }},
         now_);
   }
 
@@ -87,6 +89,7 @@ class JobTest : public ::testing::Test {
   int num_generations_ = 0;
   size_t num_listeners_ = 0;
   std::string said_, asked_;
+  std::optional<int> first_to_fail_;  // what the ranks tell
   std::unique_ptr<Coordinator> coordinator_;
 };
 

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <filesystem>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -13,7 +16,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 // A made-up machine: files under a folder that plays "/".
@@ -125,9 +130,37 @@ TEST_F(Doctor, Memory) {
   EXPECT_EQ(check_memory(root_).status, CheckStatus::Note);
 }
 
+TEST_F(Doctor, SharedMemoryThatCannotBeWrittenToIsNotOk) {
+  constexpr int kCannotMount = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {  // a mount namespace of its own
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", root_.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0) {
+      ::_exit(kCannotMount);
+    }
+    const CheckResult result = check_shared_memory(root_);
+    ::_exit(result.status == CheckStatus::Note &&
+                    result.found.find("Read-only file system") != std::string::npos &&
+                    result.fix.find("remount,rw") != std::string::npos
+                ? 0
+                : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotMount) {
+    GTEST_SKIP() << "needs the right to mount";
+  }
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(Doctor, Limits) {
   EXPECT_EQ(check_open_files(1024, 524288).status, CheckStatus::Note);
   EXPECT_THAT(check_open_files(1024, 2048).fix, HasSubstr("ulimit -n 2048"));
+  EXPECT_THAT(check_open_files(1024, 2048).fix, HasSubstr("the hard limit is 2048"));
+  EXPECT_THAT(check_open_files(64, 64).fix,
+              AllOf(HasSubstr("the hard limit is 64, which only root raises"),
+                    Not(HasSubstr("ulimit -n 64"))));
   EXPECT_EQ(check_open_files(65536, 65536).status, CheckStatus::Ok);
   EXPECT_EQ(check_processes(100).status, CheckStatus::Note);
   EXPECT_EQ(check_processes(~uint64_t{0}).found, "unlimited");

@@ -1,5 +1,7 @@
 #include "launch/emit.h"
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -7,12 +9,14 @@
 #include <lockstep/base/error.h>
 
 #include "base/process.h"
+#include "launch/emit_flags.h"
 #include "support/refusal.h"
 
 namespace lockstep {
 namespace {
 
 using test::refusal;
+using ::testing::AllOf;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -63,8 +67,9 @@ TEST(EmitSlurm, TheScriptPassesEveryArgumentAsItIs) {
   ASSERT_GT(saw.size(), kAwkward.size());
   EXPECT_THAT(std::vector<std::string>(saw.end() - static_cast<long>(kAwkward.size()), saw.end()),
               ElementsAreArray(kAwkward));
-  const std::vector<std::string> run{"lockstep", "run", "--nproc-per-node", "4", "--max-restarts",
-                                     "2",        "--"};
+  const std::vector<std::string> run{
+      "lockstep", "run", "--nproc-per-node", "4", "--stop-grace", "120", "--max-restarts",
+      "2",        "--"};
   EXPECT_THAT(std::vector<std::string>(saw.end() - static_cast<long>(kAwkward.size() + run.size()),
                                        saw.end() - static_cast<long>(kAwkward.size())),
               ElementsAreArray(run));
@@ -93,6 +98,71 @@ TEST(EmitSlurm, AsksForWhatTheJobNeeds) {
                            " --image '/images/job one.sqsh' --mount /data:/data:ro -- "}) {
     EXPECT_THAT(script, HasSubstr(line));
   }
+}
+
+TEST(EmitSlurm, TheGraceIsTheOneItPromises) {
+  EmitOptions options = awkward_options();
+  options.stop_grace = std::chrono::seconds(300);
+  EXPECT_THAT(emit_slurm(options),
+              AllOf(HasSubstr("\n#SBATCH --signal=TERM@300\n"), HasSubstr(" --stop-grace 300 "),
+                    HasSubstr("300 seconds before the time limit")));
+}
+
+TEST(EmitSlurm, ARangeStaysARangeAndTheFolderIsKept) {
+  EmitOptions options = awkward_options();
+  options.max_nodes = 5;
+  options.folder = "/tmp";
+  EXPECT_THAT(emit_slurm(options),
+              AllOf(HasSubstr("\n#SBATCH --nodes=3-5  #"), HasSubstr("\ncd /tmp || exit 1\n")));
+  srun_saw(emit_slurm(options));
+}
+
+RunFlags flags_for(const std::string& kind) {
+  RunFlags flags;
+  flags.emit = kind;
+  flags.program = {"./train"};
+  return flags;
+}
+
+TEST(EmitOptions, WhatTheSchedulerDecidesIsRefused) {
+  const auto says = [](void (*change)(RunFlags&)) {
+    RunFlags flags = flags_for("slurm");
+    change(flags);
+    return refusal([&] { emit_options(flags, {}); });
+  };
+  EXPECT_EQ(says([](RunFlags&) {}), "none");
+  EXPECT_THAT(says([](RunFlags& f) { f.hosts = "a,b"; }),
+              AllOf(HasSubstr("--hosts would be the same on every node"), HasSubstr("--nnodes N")));
+  EXPECT_THAT(says([](RunFlags& f) { f.node_rank = "1"; }), HasSubstr("--node-rank would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.standalone = true; }), HasSubstr("--standalone would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.local_nodes = "2"; }), HasSubstr("--local-nodes would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.rdzv_endpoint = "a:1"; }), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "gpu"; }),
+              HasSubstr("give --gpus-per-node N too"));
+  EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "many"; }), HasSubstr("many is unknown"));
+  EXPECT_THAT(says([](RunFlags& f) { f.max_restarts = "-1"; }), HasSubstr("--max-restarts -1"));
+}
+
+TEST(EmitOptions, AreWhatTheFlagsSay) {
+  RunFlags flags = flags_for("slurm");
+  flags.nnodes = "2:4";
+  flags.nproc_per_node = "gpu";
+  flags.gpus_per_node = "8";
+  flags.stop_grace = "300.5";
+  const EmitOptions options =
+      emit_options(flags, {"--nnodes=2:4", "--nproc-per-node=gpu", "--gpus-per-node=8",
+                           "--stop-grace=300.5", "--log-dir=logs", "--emit=slurm"});
+  EXPECT_EQ(options.num_nodes, 2);
+  EXPECT_EQ(options.max_nodes, 4);
+  EXPECT_EQ(options.gpus_per_node, 8);
+  EXPECT_EQ(options.stop_grace, std::chrono::seconds(301));
+  EXPECT_TRUE(options.program.starts_with('/')) << options.program;
+  EXPECT_EQ(options.folder, std::filesystem::current_path());
+  EXPECT_THAT(options.flags, ElementsAreArray({"--log-dir=logs"}));
+  EXPECT_THAT(emit_slurm(options), AllOf(HasSubstr("--gpus-per-node=8\n"), HasSubstr("--nodes=2-4"),
+                                         HasSubstr(options.program + " run")));
+  EXPECT_EQ(emit_options(flags_for("kubernetes"), {}).program, "lockstep")
+      << "an image has its own";
 }
 
 TEST(EmitSlurm, RefusesWhatItCannotSay) {
@@ -148,15 +218,17 @@ TEST(EmitKubernetes, TheManifestPassesEveryArgumentAsItIs) {
   std::vector<std::string> arguments;
   std::transform(dashes + 1, command.end(), std::back_inserter(arguments), expanded);
   EXPECT_THAT(arguments, ElementsAreArray(kAwkward));
-  EXPECT_THAT(std::vector<std::string>(command.begin(), dashes),
-              ElementsAreArray({"lockstep", "run", "--rdzv-backend", "static", "--rdzv-id",
-                                "train-1", "--master-addr", "train-1-0.train-1", "--master-port",
-                                "29400", "--nnodes", "3", "--nproc-per-node", "4", "--max-restarts",
-                                "2", "--node-rank=$(JOB_COMPLETION_INDEX)"}));
+  EXPECT_THAT(
+      std::vector<std::string>(command.begin(), dashes),
+      ElementsAreArray({"lockstep", "run", "--rdzv-backend", "static", "--rdzv-id", "train-1",
+                        "--master-addr", "train-1-0.train-1", "--master-port", "29400", "--nnodes",
+                        "3", "--nproc-per-node", "4", "--stop-grace", "120", "--max-restarts", "2",
+                        "--node-rank=$(JOB_COMPLETION_INDEX)"}));
 }
 
 TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
   EmitOptions options = awkward_options();
+  options.max_restarts = 2;
   options.image = "train:1";
   options.cpus_per_node = 16;
   options.gpus_per_node = 8;
@@ -176,9 +248,19 @@ TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
   EXPECT_EQ(job["completions"], 3);
   EXPECT_EQ(job["parallelism"], 3);
   EXPECT_EQ(job["activeDeadlineSeconds"], 3600);
+  // Two restarts of all ranks: a pod that is evicted must be replaced, or nobody could restart.
+  EXPECT_EQ(job["backoffLimit"], 2);
+  const auto& rules = job["podFailurePolicy"]["rules"];
+  EXPECT_EQ(rules[0]["action"], "Ignore");
+  EXPECT_EQ(rules[0]["onPodConditions"][0]["type"], "DisruptionTarget");
+  EXPECT_EQ(rules[1]["action"], "FailJob");
+  EXPECT_EQ(
+      rules[1]["onExitCodes"],
+      (nlohmann::json{{"containerName", "lockstep"}, {"operator", "NotIn"}, {"values", {0}}}));
   const auto& pod = job["template"]["spec"];
   EXPECT_EQ(pod["subdomain"], service["metadata"]["name"]);
   EXPECT_EQ(pod["restartPolicy"], "Never");
+  EXPECT_EQ(pod["terminationGracePeriodSeconds"], 120);
   const auto& container = pod["containers"][0];
   EXPECT_EQ(container["env"][0]["valueFrom"]["secretKeyRef"],
             (nlohmann::json{{"name", secret["metadata"]["name"]}, {"key", "job-secret"}}));
@@ -200,6 +282,8 @@ TEST(EmitKubernetes, RefusesWhatItCannotSay) {
   }
   EXPECT_THAT(says({.num_nodes = 10001, .image = "a", .command = {"x"}}),
               HasSubstr("10001 nodes are not in [1, 10000]"));
+  EXPECT_THAT(says({.num_nodes = 2, .max_nodes = 4, .image = "a", .command = {"x"}}),
+              HasSubstr("--nnodes 2:4 is a range; give --nnodes N"));
   EXPECT_THAT(says({.image = "a"}), HasSubstr("no program to start"));
   EXPECT_THAT(says({.command = {"x"}}), HasSubstr("needs --image"));
   EXPECT_THAT(says({.image = "job.sqsh", .command = {"x"}}), HasSubstr("is a squashfs file"));
@@ -209,6 +293,12 @@ TEST(EmitKubernetes, RefusesWhatItCannotSay) {
     options.mounts = {mount};
     EXPECT_THAT(says(options), HasSubstr("is not SRC:DST or SRC:DST:ro"));
   }
+}
+
+TEST(EmitKubernetes, WithoutRestartsALostPodEndsTheJob) {
+  const std::string manifest = emit_kubernetes({.image = "train:1", .command = {"x"}});
+  EXPECT_THAT(manifest, HasSubstr("backoffLimit: 0"));
+  EXPECT_THAT(manifest, Not(HasSubstr("podFailurePolicy")));
 }
 
 TEST(EmitKubernetes, EachManifestHasItsOwnSecret) {

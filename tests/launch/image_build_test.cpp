@@ -112,6 +112,36 @@ TEST_F(ImageBuild, KeepsWhatTheFolderHasAndNeverWritesThroughItsLinks) {
   EXPECT_FALSE(fs::exists(path("cat")));
 }
 
+// The links of a root are the image's: what they name is in the image, or nowhere.
+TEST_F(ImageBuild, AFolderIsAddedInsideTheRootWhateverItsLinksSay) {
+  fs::create_directories(path("outside"));
+  work_.file("outside/victim", "untouched\n");
+  fs::create_directories(path("extra/sub"));
+  work_.file("extra/note", "new\n");
+  work_.file("extra/sub/deep", "deep\n");
+  fs::create_directories(path("empty/opt"));
+  fs::create_directories(path("empty/srv/data"));
+  fs::create_symlink("/srv/data", path("empty/opt/inside"));
+  fs::create_symlink(path("outside"), path("empty/opt/outside"));
+  fs::create_symlink(path("outside/victim"), path("empty/srv/data/note"));
+  const Output through = build({"--add", path("extra") + ":/opt/outside"});
+  EXPECT_EQ(through.status.code, 1);
+  EXPECT_THAT(through.err, AllOf(HasSubstr("is a link to something that is not there"),
+                                 HasSubstr("leads to " + path("outside"))));
+  EXPECT_EQ(build({"--mkdir", "/opt/outside", "--force"}).status.code, 1);
+  const Output built = build({"--add", path("extra") + ":/opt/inside", "--force"});
+  EXPECT_EQ(built.status.code, 0) << built.err;
+  EXPECT_EQ(read_file(path("outside/victim")), "untouched\n") << "not through a link to a file";
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), fs::directory_iterator()), 1);
+  const Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "cat",
+                             "/srv/data/note", "/opt/inside/sub/deep"});
+  EXPECT_EQ(output.out, "new\ndeep\n") << output.err;
+  fs::create_symlink(path("outside"), path("empty/opt/folder"));
+  const Output file = build({"--add", "cat:/opt/folder", "--force"});
+  EXPECT_EQ(file.status.code, 0) << "the link is replaced: " << file.err;
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), fs::directory_iterator()), 1);
+}
+
 TEST_F(ImageBuild, WithoutBusyboxTheShellIsTheHosts) {
   // A PATH with all that is needed but busybox.
   fs::create_directories(path("tools"));

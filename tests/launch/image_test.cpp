@@ -230,6 +230,16 @@ TEST_F(ImageTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(missing.status.code, 127);
   EXPECT_THAT(missing.err, HasSubstr("cannot start no_program in the image: No such file"));
   EXPECT_EQ(run({program(), "image", "enter", image(), "/plain"}).status.code, 126);
+  const auto code = [&](const std::string& name) {  // of a job, as without an image
+    const Output output = run({program(), "run", "--image", image(), "--", name});
+    EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
+    EXPECT_THAT(output.err, HasSubstr("lockstep run: "));
+    return output.status.code;
+  };
+  EXPECT_EQ(code("no_program"), 127);
+  EXPECT_EQ(code("/no/program"), 127);
+  EXPECT_EQ(code("/orphan"), 127);
+  EXPECT_EQ(code("/plain"), 126);
 }
 
 TEST_F(ImageTest, ARefusedNamespaceNamesTheSettings) {

@@ -187,6 +187,65 @@ TEST_P(Kill, OfProcessesOfAJobThatRestartsLeavesNobody) {
   }
 }
 
+Output in_shell(const std::string& script) {
+  return run_process({.argv = {"sh", "-c", script}}, Deadline::after(kPatience));
+}
+
+// Rank 0 has ended, and a stranger has got its number, which was its process group's too.
+TEST(KillNumbers, AStrangerWithTheNumberOfARankIsLeftAlone) {
+  const std::string inside = "unshare --pid --fork --kill-child --mount-proc ";
+  const Output trial = in_shell(inside + "sh -c 'echo 50 > /proc/sys/kernel/ns_last_pid'");
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  TempFolder folder;
+  const std::string script = folder.file("script", fmt::format(R"(
+cd {}
+{} run --isolation guardian --nproc-per-node 2 sh -c '
+  echo $$ > rank$RANK.new; mv rank$RANK.new rank$RANK; [ $RANK = 0 ] || exec sleep 1000' &
+leader=$!
+until [ -e rank0 ] && [ -e rank1 ] && ! [ -e /proc/$(cat rank0) ]; do sleep 0.01; done
+wanted=$(cat rank0)
+echo $((wanted - 1)) > /proc/sys/kernel/ns_last_pid
+setsid sleep 1000 &
+stranger=$!
+kill -TERM $leader
+wait $leader
+echo code $?
+[ $stranger = $wanted ] && [ -e /proc/$stranger/exe ] && echo it lives
+)",
+                                                               folder.path(), lockstep_program()));
+  const Output output = in_shell(inside + "sh " + script);
+  EXPECT_THAT(output.out, HasSubstr("code 143")) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("it lives")) << output.err;
+}
+
+// An ordinary user has the kernel's promise too, where it lets him make user namespaces.
+TEST(KillUser, AllButTheWorkersOfAnOrdinaryUserLeavesNobody) {
+  const std::vector<std::string> user{"setpriv", "--reuid=65534", "--regid=65534",
+                                      "--clear-groups"};
+  const Output trial = in_shell(
+      fmt::format("{} unshare --user --pid --fork --mount-proc true", fmt::join(user, " ")));
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  const auto as_user = [&](ProcessOptions options) {
+    options.argv.insert(options.argv.begin(), user.begin(), user.end());
+    return options;
+  };
+  Job job({"--nproc-per-node", "2", "sh", "-c",
+           "setsid sleep 1000 & sleep 1000 & id -u; echo ready; sleep 1000"},
+          {.inside = as_user});
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  EXPECT_EQ(count(job.out(), ": 65534\n"), 2) << "he is who he was";
+  std::vector<pid_t> victims{job.leader()};
+  for (const pid_t agent : job.agents()) {
+    victims.push_back(agent);
+    victims.push_back(children_of(agent).at(0));
+  }
+  for (const pid_t victim : victims) {
+    ::kill(victim, SIGKILL);
+  }
+  job.wait();
+  EXPECT_TRUE(job.is_gone());
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, Kill, ::testing::Values("pidns", "guardian"),
                          [](const auto& test) { return test.param; });
 

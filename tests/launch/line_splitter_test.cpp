@@ -44,6 +44,26 @@ TEST(LineSplitter, LongLinesAreCutAndNothingIsLost) {
   }
 }
 
+TEST(LineSplitter, AnUnfinishedLineIsDueAfterAWhile) {
+  LineSplitter splitter;
+  std::string out;
+  const auto emit = [&out](std::string_view text) { out += text; };
+  EXPECT_TRUE(splitter.due().is_never());
+  splitter.feed("whole\n", emit);
+  EXPECT_TRUE(splitter.due().is_never());
+  splitter.feed("Loading", emit);
+  const auto due = splitter.due();
+  EXPECT_LE(due.remaining(), kUnfinishedLineWait);
+  splitter.feed("... ", emit);
+  EXPECT_EQ(splitter.due().when(), due.when()) << "dots that keep coming must not put it off";
+  splitter.finish(emit);
+  EXPECT_TRUE(splitter.due().is_never());
+  splitter.feed("done\n", emit);
+  EXPECT_EQ(out, "whole\nLoading... done\n");
+  splitter.feed(std::string(4096, 'x'), emit);
+  EXPECT_GT(splitter.due().remaining(), kUnfinishedLineWait) << "a full buffer is no prompt";
+}
+
 TEST(Tail, KeepsTheNewestLinesShortened) {
   Tail tail;
   EXPECT_EQ(tail.text(), "");
@@ -62,6 +82,40 @@ TEST(Tail, AProgressLineTakesOnePlace) {
     tail.add(line);
   }
   EXPECT_EQ(tail.text(), "start\n30%\nend");
+}
+
+// tqdm begins every redraw with a carriage return, the first one too.
+TEST(Tail, AReturnBeforeAnythingElseIsHarmless) {
+  Tail tail;
+  tail.add("\r");
+  EXPECT_EQ(tail.text(), "");
+  for (const char* piece : {" 0%\r", "10%\r", "\r", "20%"}) {
+    tail.add(piece);
+  }
+  EXPECT_EQ(tail.text(), "20%");
+  tail.add("\n");
+  tail.add("\n");
+  tail.add("end\n");
+  EXPECT_EQ(tail.text(), "20%\n\nend");
+}
+
+TEST(Tail, TheLineBeforeAProgressDisplayStays) {
+  Tail tail;
+  for (const char* piece : {"epoch 1\n", "\r", " 0%\r", "10%\n", "done\r", "\n"}) {
+    tail.add(piece);
+  }
+  EXPECT_EQ(tail.text(), "epoch 1\n10%\ndone");
+}
+
+TEST(Tail, StreamsDoNotRunIntoEachOther) {
+  Tail tail;
+  tail.add("\r", 1);
+  tail.add("10%\r", 1);
+  tail.add("loss ", 0);
+  tail.add("20%\r", 1);
+  tail.add("3.5\n", 0);
+  tail.add("30%", 1);
+  EXPECT_EQ(tail.text(), "loss 3.5\n30%");
 }
 
 }  // namespace

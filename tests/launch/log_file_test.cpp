@@ -1,9 +1,15 @@
 #include "launch/log_file.h"
 
+#include <filesystem>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+
+#include "launch/log_folder.h"
+#include "support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +28,35 @@ TEST(LogFile, AFullDiskIsSaidOnceAndTheFileGivenUp) {
   file.write("hello");
   log::set_sink({});
   EXPECT_EQ(num_warnings, 1);
+}
+
+TEST(LogFile, ALinkThatSomebodyPlantedIsNotFollowed) {
+  const test::TempFolder folder;
+  const std::string victim = folder.file("victim", "precious");
+  std::filesystem::create_symlink(victim, folder.at("stdout.log"));
+  EXPECT_THROW(LogFile(folder.at("stdout.log")), IoError);
+  EXPECT_EQ(read_file(victim), "precious");
+}
+
+TEST(LogFolder, NoLinkIsFollowedAndARanksFolderIsNew) {
+  const test::TempFolder folder;
+  const OutputOptions output{.log_dir = folder.path()};
+  const auto make = [&](const std::string& run) {
+    NodePlan node;
+    for (const char* rank : {"rank_0", "rank_1"}) {
+      node.workers.push_back(
+          {.log_folder = fmt::format("{}/{}/attempt_0/{}", folder.path(), run, rank)});
+    }
+    make_log_folders(output, {node});
+  };
+  make("a");
+  EXPECT_EQ(std::filesystem::status(folder.at("a/attempt_0")).permissions(),
+            std::filesystem::perms::owner_all);
+  EXPECT_THROW(make("a"), UsageError) << "rank_0 is there";
+  std::filesystem::create_directory(folder.at("b"));
+  make("b");  // another node of the same run was first
+  std::filesystem::create_symlink(folder.at("b"), folder.at("c"));
+  EXPECT_THROW(make("c"), UsageError);
 }
 
 TEST(LogFile, NoneIsFineAndAnImpossibleOneIsNot) {

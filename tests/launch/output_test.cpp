@@ -2,18 +2,26 @@
 
 #include <filesystem>
 #include <map>
+#include <poll.h>
 #include <regex>
+#include <set>
+#include <signal.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launch/job.h"
+#include "support/service.h"
 
 namespace lockstep::test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 Output shell(const std::string& script) {
@@ -40,6 +48,126 @@ TEST(Output, AnUnfinishedLastLineIsWritten) {
 TEST(Output, ProgressLinesPassThrough) {
   const Output output = run_lockstep({"run", "printf", "10%%\\r20%%\\r\\ndone\\n"});
   EXPECT_EQ(output.out, "r0: 10%\rr0: 20%\rr0: \nr0: done\n");
+}
+
+// tqdm begins with a carriage return; it used to end the agent, and the job with it.
+TEST(Output, ARedrawMayBeTheFirstOutput) {
+  const Output output =
+      run_lockstep({"run", "--nproc-per-node", "2", "sh", "-c",
+                    "printf '\\r 0%%' >&2; printf '\\r10%%\\n' >&2; printf '\\r'; exit $RANK"});
+  EXPECT_EQ(output.status.code, 1) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("r1:  0%"));
+  EXPECT_THAT(output.err, HasSubstr("r1: 10%\n"));
+  EXPECT_THAT(output.err, HasSubstr("  its last output:\n    10%\n"));
+}
+
+TEST(Output, TheReportKeepsTheLineBeforeABar) {
+  const Output output =
+      run_lockstep({"run", "sh", "-c", "echo epoch 1; printf '\\r 0%%'; printf '\\r10%%'; exit 3"});
+  EXPECT_EQ(output.status.code, 3);
+  EXPECT_THAT(output.err, HasSubstr("  its last output:\n    epoch 1\n    10%\n"));
+}
+
+// A rank that goes on once `path` exists.
+std::string wait_for(const std::string& path) {
+  return "until [ -e " + path + " ]; do sleep 0.01; done; ";
+}
+
+TEST(Output, AnUnfinishedLineIsShown) {
+  TempFolder folder;
+  const std::string go = folder.path() + "/go";
+  Job job({"sh", "-c", "printf 'Loading... '; " + wait_for(go) + "echo done"});
+  EXPECT_TRUE(job.wait_for_output("r0: Loading... ", 1));
+  folder.file("go", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "r0: Loading... done\n");
+}
+
+TEST(Output, AnUnfinishedLineIsEndedByAnothers) {
+  TempFolder folder;
+  const std::string hello = folder.path() + "/hello", done = folder.path() + "/done";
+  Job job({"--nproc-per-node", "2", "sh", "-c",
+           "[ $RANK = 1 ] && { " + wait_for(hello) + "echo hello; exit; }; printf 'Loading... '; " +
+               wait_for(done) + "echo done"});
+  EXPECT_TRUE(job.wait_for_output("r0: Loading... ", 1));
+  folder.file("hello", "");
+  EXPECT_TRUE(job.wait_for_output("hello", 1));
+  folder.file("done", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "r0: Loading... \nr1: hello\nr0: done\n");
+}
+
+TEST(Output, ABarIsNotOneRedrawLate) {
+  TempFolder folder;
+  const std::string go = folder.path() + "/go";
+  Job job({"sh", "-c", "printf '\\r10%%'; " + wait_for(go) + "printf '\\r20%%\\n'"});
+  EXPECT_TRUE(job.wait_for_output("r0: 10%", 1));
+  folder.file("go", "");
+  EXPECT_EQ(job.wait().code, 0);
+  EXPECT_EQ(job.out(), "\rr0: 10%\rr0: 20%\n");
+}
+
+// As tqdm draws on every rank: it returns first, then draws, and ends its line at last.
+TEST(Output, BarsOfSeveralRanksComeToTheirEnd) {
+  const Output output =
+      run_lockstep({"run", "--nproc-per-node", "3", "sh", "-c",
+                    "echo epoch 1 >&2; i=0; while [ $i -le 100 ]; do printf '\\r%3d%%|##' $i >&2; "
+                    "i=$((i+10)); done; echo >&2; echo after"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}: epoch 1\n", rank)));
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}:   0%|##", rank)));
+    EXPECT_THAT(output.err, HasSubstr(fmt::format("r{}: 100%|##", rank)));
+    EXPECT_THAT(output.out, HasSubstr(fmt::format("r{}: after\n", rank)));
+  }
+}
+
+// Nobody reads what the ranks write, nor what the launcher says.
+class FrozenReader : public ::testing::TestWithParam<bool> {};
+
+TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
+  FdPair out = make_pipe(), err = make_pipe();
+  const bool both = GetParam();
+  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+                            both ? "yes >&2 & exec yes" : "exec yes"},
+                   .stdout_fd = out.write.get(),
+                   .stderr_fd = err.write.get(),
+                   .new_group = true});
+  const auto is_full = [](const FdPair& pipe) {
+    pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&room, 1, 0) == 0;
+  };
+  ASSERT_TRUE(wait_until([&] { return is_full(out) && (!both || is_full(err)); }));
+  const auto told = Clock::now();
+  process.kill(SIGTERM);
+  const auto status = process.wait(Deadline::after(kPatience));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code, 143);
+  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "both" : "output"; });
+
+TEST(Output, ALimitOfFilesIsNamed) {
+  const Output output =
+      shell("ulimit -n 24; exec " + lockstep_program() + " run --nproc-per-node 16 true");
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_THAT(output.err, HasSubstr("`ulimit -n`"));
+  EXPECT_THAT(output.err, HasSubstr("24"));
+}
+
+TEST(Output, TeeDoesWithoutAFolderThatItMayWriteTo) {
+  const std::string run = lockstep_program() + " run --tee 3 echo hi";
+  const std::string hide = "for d in /tmp /var/tmp; do mount -t tmpfs -o ro none $d; done; ";
+  const Output trial = shell("unshare -m sh -c '" + hide + "'");
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  const Output output =
+      shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide + run + "'");
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(output.out, "r0: hi\n");
+  EXPECT_THAT(output.err, HasSubstr("Read-only file system"));
+  EXPECT_THAT(output.err, HasSubstr("--log-dir"));
 }
 
 TEST(Output, LinesAreNeverTorn) {
@@ -113,6 +241,53 @@ TEST(Output, LogFilesHoldEachRanksStreams) {
   }
   EXPECT_THAT(output.err,
               HasSubstr("all of its output: " + (jobs[0] / "attempt_0" / "rank_1").string()));
+}
+
+TEST(Output, RunsOfOneNameKeepTheirLogsAndErrorsApart) {
+  TempFolder folder;
+  const std::string dir = folder.at("logs");
+  const auto run = [&](const std::string& script) {
+    return run_lockstep({"run", "--rdzv-id", "nightly", "--log-dir", dir, "sh", "-c", script});
+  };
+  const Output first =
+      run("echo first; echo '{\"message\": \"stale\"}' > $TORCHELASTIC_ERROR_FILE; exit 1");
+  EXPECT_THAT(first.err, HasSubstr("stale"));
+  const Output second = run("echo second; exit 1");
+  EXPECT_THAT(second.err, Not(HasSubstr("stale")));
+  std::set<std::string> kept;
+  for (const auto& job : fs::directory_iterator(dir)) {
+    EXPECT_THAT(job.path().filename().string(), StartsWith("nightly_"));
+    EXPECT_EQ(fs::status(job).permissions(), fs::perms::owner_all);
+    kept.insert(read_file(job.path() / "attempt_0/rank_0/stdout.log"));
+  }
+  EXPECT_THAT(kept, ElementsAre("first\n", "second\n"));
+  EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
+}
+
+TEST(Output, LogFoldersAreOpenToOthersOnlyIfAsked) {
+  TempFolder folder;
+  EXPECT_EQ(run_lockstep({"run", "--log-dir", folder.at("logs"), "--log-dir-mode", "755", "true"})
+                .status.code,
+            0);
+  EXPECT_EQ(fs::status(folder.at("logs")).permissions(), static_cast<fs::perms>(0755));
+  for (const char* mode : {"rwx", "600", "0", "99999"}) {
+    const Output output =
+        run_lockstep({"run", "--log-dir", folder.path(), "--log-dir-mode", mode, "true"});
+    EXPECT_EQ(output.status.code, 2) << mode << output.err;
+  }
+}
+
+// `lockstep train --json` and the like: what rank 0 writes is data for the next program.
+TEST(Output, JsonOfRankZeroPassesAsItIs) {
+  const Output output = run_lockstep(
+      {"run", "--nproc-per-node", "2", "sh", "-c",
+       "if [ $RANK = 0 ]; then echo '{\"loss\": 1.5}'; echo '{not json}'; echo \"{'a': 1}\"; "
+       "printf '{\"end\": true}'; else echo '{\"mine\": 2}'; fi; echo '{\"e\": 1}' >&2"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_THAT(lines(output.out),
+              UnorderedElementsAre("{\"loss\": 1.5}", "r0: {not json}", "r0: {'a': 1}",
+                                   "{\"end\": true}", "r1: {\"mine\": 2}"));
+  EXPECT_THAT(lines(output.err), UnorderedElementsAre("r0: {\"e\": 1}", "r1: {\"e\": 1}"));
 }
 
 TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {

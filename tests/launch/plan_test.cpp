@@ -80,6 +80,7 @@ TEST(PlanNodes, DealsRanksNodeByNode) {
 
 TEST(ParseIsolation, KnowsThreeWords) {
   EXPECT_EQ(parse_isolation("pidns"), IsolationMode::PidNamespace);
+  EXPECT_EQ(parse_isolation("userns"), IsolationMode::UserNamespace);
   EXPECT_EQ(parse_isolation("guardian"), IsolationMode::Guardian);
   EXPECT_EQ(parse_isolation("auto"), IsolationMode::Auto);
   EXPECT_THROW(parse_isolation("docker"), UsageError);

@@ -52,6 +52,23 @@ TEST(Report, LogsAreCalledWholeOnlyIfTheyAre) {
               HasSubstr("  all of its output: /logs/rank_0\n"));
 }
 
+TEST(Report, WhoWasKilledAfterWhichGraceIsSaid) {
+  const std::vector<RankRecord> ranks{ended(0, {.signal = SIGTERM}, 1, true),
+                                      ended(1, {.signal = SIGKILL}, 2, true),
+                                      ended(2, {.signal = SIGKILL}, 3, true)};
+  EXPECT_EQ(
+      make_report("lockstep run", ranks, {.signal = SIGTERM, .grace = std::chrono::seconds(25)})
+          .text,
+      "lockstep run: stopped by SIGTERM\n"
+      "  3 ranks: 3 stopped by lockstep (ranks 1, 2 killed after the grace of 25 s; "
+      "--stop-grace gives more)\n");
+  EXPECT_THAT(
+      make_report("lockstep run", ranks,
+                  {.signal = SIGINT, .grace = std::chrono::seconds(25), .was_cut_short = true})
+          .text,
+      HasSubstr("(ranks 1, 2 killed before the grace of 25 s was over, as it was asked to)"));
+}
+
 TEST(Report, AKillThatWasNotOursIsExplained) {
   const Report report = make_report("lockstep run", {ended(0, {.signal = SIGKILL}, 1)}, {});
   EXPECT_EQ(report.exit_code, 137);

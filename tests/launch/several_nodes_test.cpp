@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <signal.h>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -176,6 +177,36 @@ TEST_F(SeveralNodes, ACutLinkIsNoticedOnBothSides) {
   expect_gone(jobs);
 }
 
+// An operator's case: a switch that restarts. The outage is longer than what makes a node lost by
+// default, shorter than what the user asked for; ranks, their store and both launchers live on.
+TEST_F(SeveralNodes, ALinkThatFlapsForLessThanTheUsersTimeCostsNothing) {
+  constexpr auto kOutage = 4s;
+  const TempFolder folder;  // all nodes see it
+  const auto flags = [&](int node) {
+    return Words{"--nproc-per-node=2",
+                 "--nnodes=2",
+                 "--master-addr=node0",
+                 "--master-port=29611",
+                 fmt::format("--node-rank={}", node),
+                 "--rdzv-conf=heartbeat_timeout=30",
+                 std::string(LOCKSTEP_BIN_DIR) + "/store_member",
+                 folder.at("go")};
+  };
+  const Pair jobs{start(0, flags(0)), start(1, flags(1))};
+  expect_running(jobs);
+  nodes_->cut_link(1);
+  std::this_thread::sleep_for(kOutage);  // the outage itself; nothing waits for its end
+  nodes_->mend_link(1);
+  EXPECT_TRUE(wait_until([&] { return count(jobs.head->err(), "is back") == 1; }))
+      << jobs.head->err();
+  folder.file("go", "");
+  EXPECT_EQ(jobs.head->wait().shell_code(), 0) << jobs.head->err();
+  EXPECT_EQ(jobs.other->wait().shell_code(), 0) << jobs.other->err();
+  EXPECT_THAT(jobs.head->err(),
+              HasSubstr("has not been heard of for 2.5 s; it is lost after 30 s"));
+  expect_gone(jobs);
+}
+
 TEST_F(SeveralNodes, AFrozenNodeIsLostAndEndsWhenItThaws) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);
@@ -256,6 +287,14 @@ TEST_F(SeveralNodes, AWrongSecretIsRefusedAndCostsNothing) {
   const auto stranger = start(1, meeting({}, kWait), "another-secret-of-32-characters!");
   EXPECT_EQ(stranger->wait().shell_code(), 1);
   EXPECT_THAT(stranger->err(), HasSubstr("LOCKSTEP_JOB_SECRET"));
+  EXPECT_TRUE(wait_until([&] { return count(head->err(), "is its secret another one") == 1; }))
+      << "the head says it too: " << head->err();
+  EXPECT_THAT(head->err(), HasSubstr("10.88.0.2:"));
+  const auto weak = start(1, meeting({}, kWait), "password12345678");
+  EXPECT_EQ(weak->wait().shell_code(), 2);
+  EXPECT_THAT(weak->err(),
+              AllOf(HasSubstr("16 letters are 82 bits at most, and 128 bits are needed"),
+                    HasSubstr("openssl rand -hex 32")));
   const auto other = start(1, meeting({}, kWait));
   EXPECT_TRUE(other->wait_for_output("up", 2)) << head->err();
   head->kill(SIGTERM);
@@ -269,6 +308,7 @@ TEST_F(SeveralNodes, TwoJobsWithOneIdOnOnePortStayApart) {
   const auto third = start(1, meeting({"--rdzv-id=same"}, "echo something else"));
   EXPECT_EQ(third->wait().shell_code(), 1);
   EXPECT_THAT(third->err(), HasSubstr("it runs something else"));
+  EXPECT_THAT(jobs.head->err(), HasSubstr("refused the node on node1"));
   const auto fourth = start(0, meeting({"--rdzv-id=same"}, kWait));
   EXPECT_EQ(fourth->wait().shell_code(), 1);
   EXPECT_THAT(fourth->err(), HasSubstr("the job has its 2 nodes already: node0, node1"));

@@ -25,12 +25,23 @@ TEST_P(StopSignal, StopsTheRanksAndIsTheExitCode) {
   EXPECT_THAT(job.err(), HasSubstr("3 ranks: 3 stopped by lockstep"));
 }
 
+// Python's KeyboardInterrupt is SIGINT and nothing else.
+TEST_P(StopSignal, ReachesTheRanksAsItCame) {
+  Job job({"sh", "-c",
+           "for s in INT TERM HUP QUIT; do trap \"echo got $s; exit 0\" $s; done; echo ready; "
+           "while :; do sleep 0.02; done"});
+  ASSERT_TRUE(job.wait_for_output("ready", 1));
+  job.kill(GetParam());
+  EXPECT_EQ(job.wait().code, 128 + GetParam());
+  EXPECT_EQ(job.out(), "r0: ready\nr0: got " + signal_name(GetParam()).substr(3) + "\n");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StopSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT),
                          [](const auto& test) { return signal_name(test.param); });
 
 TEST(Signal, CtrlCReachesTheWholeGroupYetStopsInOrder) {
   Job job({"--nproc-per-node", "2", "sh", "-c",
-           "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"});
+           "trap 'echo saved; exit 0' INT; echo ready; while :; do sleep 0.02; done"});
   ASSERT_TRUE(job.wait_for_output("ready", 2));
   ::kill(-job.leader(), SIGINT);  // as a terminal does: leader, agents and guardians get it
   EXPECT_EQ(job.wait().code, 130);
@@ -59,6 +70,30 @@ TEST(Signal, IgnoredBySomeoneElseStaysIgnored) {
                                 "sleep 0.1; kill -HUP $pid; wait $pid"}},
                   Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 4) << output.err;
+}
+
+// As a shell starts a job in the background.
+ProcessOptions with_ignored_interrupt(ProcessOptions options) {
+  options.argv.insert(options.argv.begin(), {"sh", "-c", "trap '' INT; exec \"$@\"", "sh"});
+  return options;
+}
+
+TEST(Signal, IgnoredBySomeoneElseIsHandledIfItIsAskedFor) {
+  Job job({"--signals-to-handle=SIGINT,SIGTERM", "sh", "-c", "echo ready; exec sleep 1000"},
+          {.inside = with_ignored_interrupt});
+  ASSERT_TRUE(job.wait_for_output("ready", 1));
+  job.kill(SIGINT);
+  EXPECT_EQ(job.wait().code, 130);
+  EXPECT_TRUE(job.is_gone());
+}
+
+// What a shell starts in the background ignores SIGINT.
+TEST(Signal, WhoIgnoresCtrlCDoesNotHoldTheJob) {
+  Job job({"--stop-grace", "1000", "sh", "-c", "sleep 1000 & echo ready; wait"});
+  ASSERT_TRUE(job.wait_for_output("ready", 1));
+  job.kill(SIGINT);
+  EXPECT_EQ(job.wait().code, 130);
+  EXPECT_TRUE(job.is_gone());
 }
 
 TEST(Signal, WorkersHaveDefaultHandlingAndAnEmptyMask) {
@@ -103,7 +138,8 @@ TEST(Signal, AfterTheGraceWorkersAreKilled) {
            "trap '' TERM; echo ready; [ $RANK = 1 ] && exit 5; while :; do sleep 0.05; done"});
   EXPECT_EQ(job.wait().code, 5);
   EXPECT_TRUE(job.is_gone());
-  EXPECT_THAT(job.err(), HasSubstr("1 other rank: 1 stopped by lockstep"));
+  EXPECT_THAT(job.err(), HasSubstr("1 other rank: 1 stopped by lockstep (rank 0 killed after the "
+                                   "grace of 100 ms; --stop-grace gives more)"));
 }
 
 TEST(Signal, Usr1EndsTheJobIfItIsToldTo) {

@@ -93,9 +93,10 @@ TEST_F(Slurm, RunsTheEmittedScript) {
   const Output output = cluster().sbatch_and_wait(script);
   EXPECT_TRUE(output.status.ok()) << output.err << cluster().logs();
   for (const char* node : {"node0", "node1"}) {
-    EXPECT_THAT(output.out, HasSubstr(std::string(node) +
-                                      " 4 cores, secret of 64: run --nproc-per-node 4 -- ./train "
-                                      "two words a\r\nb\n"));
+    EXPECT_THAT(output.out,
+                HasSubstr(std::string(node) +
+                          " 4 cores, secret of 64: run --nproc-per-node 4 --stop-grace 120 -- "
+                          "./train two words a\r\nb\n"));
   }
 }
 

@@ -146,7 +146,7 @@ TEST_F(SshJob, ANodeThatIsKilledEndsAllAndIsNamed) {
 
 TEST_F(SshJob, CtrlCStopsAllInOrder) {
   const auto job =
-      start_eight("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done");
+      start_eight("trap 'echo saved; exit 0' INT; echo up; while :; do sleep 0.05; done");
   ASSERT_TRUE(job->wait_for_output("up", 8)) << job->err();
   job->kill(SIGINT);
   EXPECT_EQ(job->wait().shell_code(), 130);

@@ -31,7 +31,7 @@ using Words = std::vector<std::string>;
 // No names of unfinished files.
 void expect_no_parts(const std::string& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    EXPECT_FALSE(entry.path().string().ends_with(".part")) << entry.path();
+    EXPECT_FALSE(entry.path().string().ends_with(".lockstep-part")) << entry.path();
   }
 }
 

@@ -98,8 +98,23 @@ TEST(Torchrun, PythonInAllItsForms) {
   EXPECT_EQ(run_lockstep({"run", "-m", "script", "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", "--run-path", script, "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", "--no-python", script}).status.code, 126);
+  const std::string plain = folder.file("plain", read_file(script));
+  fs::create_directory(folder.at("package"));
+  folder.file("package/__main__.py", read_file(script));
+  EXPECT_EQ(run_lockstep({"run", plain, "a", "--b"}, env).out, expected);
+  EXPECT_EQ(run_lockstep({"run", folder.at("package"), "a", "--b"}, env).out, expected);
+  EXPECT_EQ(run_lockstep({"run", "--no-python", plain}).status.code, 126);
   EXPECT_EQ(run_lockstep({"run", script}, {{"PYTHON_EXEC", "echo"}}).out,
             "r0: -u " + script + "\n");
+}
+
+TEST(Torchrun, OfAFlagGivenTwiceTheLastCounts) {
+  const Output output =
+      run_lockstep({"run", "--nproc-per-node=8", "--nproc_per_node", "2", "--no-prefix",
+                    "--no-prefix", "--stop-grace=1", "--shutdown-timeout=2", "echo", "hi"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(output.out, "hi\nhi\n");
+  EXPECT_EQ(run_lockstep({"run", "--max-restarts=0", "--max-restarts=x", "true"}).status.code, 2);
 }
 
 TEST(Torchrun, RedirectsAndTeeByLocalRank) {

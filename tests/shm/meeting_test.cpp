@@ -2,6 +2,7 @@
 
 #include <future>
 #include <signal.h>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -30,12 +31,17 @@ MeetingOptions options_of(int rank, int size, const std::string& secret = kSecre
 void exchange_numbers(Meeting& meeting, int rank, int size) {
   const auto segment = Segment::create(1);
   segment->data()[0] = static_cast<std::byte>(rank + 1);
-  const auto fds = meeting.exchange(segment->fd(), Deadline::after(kLong));
-  require(fds.size() == static_cast<size_t>(size), "a descriptor of every rank");
-  for (int other = 0; other < size; ++other) {
-    const PeerSegment peer(fds[static_cast<size_t>(other)]);
-    require(peer.data()[0] == static_cast<std::byte>(other + 1), "in the order of ranks");
-  }
+  int next = 0;
+  meeting.exchange(
+      {.fd = segment->fd()},
+      [&](int other, const UniqueFd& fd) {
+        next += next == rank ? 1 : 0;
+        require(other == next++, "in the order of ranks");
+        const PeerSegment peer(fd);
+        require(peer.data()[0] == static_cast<std::byte>(other + 1), "a segment of each");
+      },
+      Deadline::after(kLong));
+  require(next == size - (rank == size - 1 ? 1 : 0), "of every rank");
 }
 
 Child joiner(const Meeting& leader, int rank, int size) {
@@ -48,13 +54,15 @@ Child joiner(const Meeting& leader, int rank, int size) {
   });
 }
 
+void ignore(int /*rank*/, const UniqueFd& /*fd*/) {}
+
 void expect_ok(Child& child) {
   const ExitStatus status = child.wait(Deadline::after(kLong));
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
 TEST(Meeting, HandsEverybodyTheDescriptorsOfAll) {
-  for (const int size : {1, 2, 5, 70}) {  // 70: more than fit in one message
+  for (const int size : {1, 2, 5, 70}) {  // 70: more than travel together
     Meeting leader(options_of(0, size));
     std::vector<Child> children;
     for (int rank = size - 1; rank > 0; --rank) {
@@ -66,6 +74,134 @@ TEST(Meeting, HandsEverybodyTheDescriptorsOfAll) {
     for (Child& child : children) {
       expect_ok(child);
     }
+  }
+}
+
+// The kernel counts the descriptors that all processes of a user have under way, and forgives only
+// the privileged for having more than RLIMIT_NOFILE.
+void become_ordinary_user(rlim_t max_open_files) {
+  constexpr uid_t kNobody = 65534;
+  const rlimit limit{max_open_files, max_open_files};
+  require(::setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  if (::geteuid() == 0) {
+    require(::setgid(kNobody) == 0 && ::setuid(kNobody) == 0, "setuid");
+  }
+}
+
+// All ranks, in processes of this one.
+int meet_as_family(int size) {
+  Meeting leader(options_of(0, size));
+  std::vector<Child> children;
+  for (int rank = size - 1; rank > 0; --rank) {
+    children.push_back(joiner(leader, rank, size));
+  }
+  leader.accept_all(Deadline::after(kLong));
+  exchange_numbers(leader, 0, size);
+  exchange_numbers(leader, 0, size);
+  for (Child& child : children) {
+    require(child.wait(Deadline::after(kLong)).ok(), "a rank failed");
+  }
+  return 0;
+}
+
+TEST(Meeting, OrdinaryUsersMayHaveManyRanksOnAHost) {
+  Child many([] {
+    become_ordinary_user(1024);
+    return meet_as_family(128);
+  });
+  expect_ok(many);
+  Child few_files([] {  // descriptors are closed as soon as they are mapped
+    become_ordinary_user(160);
+    return meet_as_family(64);
+  });
+  expect_ok(few_files);
+}
+
+// What every rank hears of an exchange in which `odd` of three does as `Odd` says.
+template <typename Odd>
+void expect_refused(int odd_rank, Odd odd, const char* why) {
+  static constexpr int kSize = 3;
+  Meeting leader(options_of(0, kSize));
+  const auto meet = [&](Meeting& meeting, int rank) {
+    std::string heard;
+    try {
+      if (rank == odd_rank) {
+        odd(meeting);
+      } else {
+        const auto segment = Segment::create(1);
+        meeting.exchange({.fd = segment->fd()}, ignore, Deadline::after(kLong));
+      }
+    } catch (const Refused& refused) {
+      heard = fmt::format("{}: {}", refused.rank(), refused.problem());
+    }
+    const bool is_right =
+        heard.find(fmt::format("{}: ", odd_rank)) == 0 && heard.find(why) != std::string::npos;
+    require(is_right, ("heard " + heard).c_str());
+    exchange_numbers(meeting, rank, kSize);  // the meeting goes on
+    return 0;
+  };
+  std::vector<Child> children;
+  for (int rank = 1; rank < kSize; ++rank) {
+    children.emplace_back([&, rank] {
+      Meeting meeting(options_of(rank, kSize));
+      meeting.join(leader.address(), Deadline::after(kLong));
+      return meet(meeting, rank);
+    });
+  }
+  leader.accept_all(Deadline::after(kLong));
+  meet(leader, 0);
+  for (Child& child : children) {
+    expect_ok(child);
+  }
+}
+
+TEST(Meeting, EverybodyHearsOfARankThatHasNothingToGive) {
+  for (const int odd : {0, 2}) {
+    expect_refused(
+        odd,
+        [](Meeting& meeting) {
+          meeting.exchange({.problem = "no memory"}, ignore, Deadline::after(kLong));
+        },
+        "no memory");
+  }
+}
+
+TEST(Meeting, EverybodyHearsOfARankThatCannotTake) {
+  for (const int odd : {0, 1}) {
+    expect_refused(
+        odd,
+        [](Meeting& meeting) {
+          const auto segment = Segment::create(1);
+          meeting.exchange(
+              {.fd = segment->fd()},
+              [](int /*rank*/, const UniqueFd& /*fd*/) { throw IoError("cannot map"); },
+              Deadline::after(kLong));
+        },
+        "cannot map");
+  }
+}
+
+TEST(Meeting, EverybodyHearsOfARankThatMayNotOpenMoreFiles) {
+  for (const int odd : {0, 1}) {
+    expect_refused(
+        odd,
+        [](Meeting& meeting) {
+          const auto segment = Segment::create(1);
+          rlimit before{};
+          require(::getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
+          rlimit none = before;
+          none.rlim_cur = static_cast<rlim_t>(segment->fd()) + 1;  // the lowest free one
+          require(::setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+          const auto restore = [&] { ::setrlimit(RLIMIT_NOFILE, &before); };
+          try {
+            meeting.exchange({.fd = segment->fd()}, ignore, Deadline::after(kLong));
+          } catch (...) {
+            restore();
+            throw;
+          }
+          restore();
+        },
+        "too many open files");
   }
 }
 
@@ -138,8 +274,10 @@ TEST(Meeting, GivesUpAnExchangeAtTheDeadline) {
   std::thread joining([&] { member.join(leader.address(), Deadline::after(kLong)); });
   leader.accept_all(Deadline::after(kLong));
   joining.join();
-  EXPECT_THROW(leader.exchange(STDERR_FILENO, Deadline::after(kShort)), TimeoutError);
-  EXPECT_THROW(member.exchange(STDERR_FILENO, Deadline::after(kShort)), TimeoutError);
+  EXPECT_THROW(leader.exchange({.fd = STDERR_FILENO}, ignore, Deadline::after(kShort)),
+               TimeoutError);
+  EXPECT_THROW(member.exchange({.fd = STDERR_FILENO}, ignore, Deadline::after(kShort)),
+               TimeoutError);
 }
 
 TEST(Meeting, NoticesTheDeathOfTheLeader) {
@@ -157,7 +295,7 @@ TEST(Meeting, NoticesTheDeathOfTheLeader) {
   ASSERT_GT(length, 0);
   text.resize(static_cast<size_t>(length));
   member.join(text, Deadline::after(kLong));
-  EXPECT_THROW(member.exchange(STDERR_FILENO, Deadline::after(kLong)), IoError);
+  EXPECT_THROW(member.exchange({.fd = STDERR_FILENO}, ignore, Deadline::after(kLong)), IoError);
   EXPECT_EQ(leader.wait(Deadline::after(kLong)).signal, SIGKILL);
   Meeting late(options_of(1, 2));
   EXPECT_THROW(late.join(text, Deadline::after(kLong)), IoError);
@@ -172,7 +310,7 @@ TEST(Meeting, NoticesTheDeathOfAMember) {
     return 0;
   });
   leader.accept_all(Deadline::after(kLong));
-  EXPECT_THROW(leader.exchange(STDERR_FILENO, Deadline::after(kLong)), IoError);
+  EXPECT_THROW(leader.exchange({.fd = STDERR_FILENO}, ignore, Deadline::after(kLong)), IoError);
 }
 
 // Whether it begins to wait before or after the interrupt, it ends.
@@ -199,7 +337,8 @@ TEST(Meeting, CanBeInterruptedByAnotherThread) {
     std::thread joining([&] { member.join(other.address(), Deadline::after(kLong)); });
     other.accept_all(Deadline::after(kLong));
     joining.join();
-    expect_interrupted(other, [&] { other.exchange(STDERR_FILENO, Deadline::after(kLong)); });
+    expect_interrupted(
+        other, [&] { other.exchange({.fd = STDERR_FILENO}, ignore, Deadline::after(kLong)); });
   }
 }
 

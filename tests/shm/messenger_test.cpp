@@ -287,6 +287,53 @@ TEST_F(MessengerTest, TouchesNothingOnceStopped) {
   }
 }
 
+TEST_F(MessengerTest, KeepsNothingOnceItIsStopped) {
+  make(2);
+  std::vector<uint8_t> data(1 << 20);  // more than a mailbox holds
+  std::vector<std::weak_ptr<int>> kept;
+  std::vector<std::string> errors;
+  const auto pending = [&](int tag) {
+    const auto owned = std::make_shared<int>(tag);
+    kept.push_back(owned);
+    Message result = message(1, tag, data);
+    result.done = [&errors, owned](const std::string& error) { errors.push_back(error); };
+    return result;
+  };
+  EXPECT_TRUE(at(0).send(pending(0)));
+  EXPECT_TRUE(at(0).send(pending(1)));
+  EXPECT_TRUE(at(0).receive(pending(2)));
+  at(0).stop();
+  EXPECT_EQ(errors, std::vector<std::string>(3, Messenger::kStopped));
+  EXPECT_FALSE(at(0).send(pending(3)));
+  EXPECT_FALSE(at(0).receive(pending(4)));
+  EXPECT_EQ(errors.size(), 3U);
+  for (const auto& owned : kept) {
+    EXPECT_TRUE(owned.expired());
+  }
+}
+
+TEST_F(MessengerTest, WhoeverStopsItHasTheThreadsEnd) {
+  for (int round = 0; round < 20; ++round) {
+    messengers_.clear();
+    make(2);
+    std::atomic<int> num_done{0};
+    std::vector<uint8_t> data(1 << 20);
+    Message slow = message(1, 0, data);
+    slow.done = [&](const std::string& /*error*/) {
+      std::this_thread::yield();
+      num_done.fetch_add(1);
+    };
+    at(0).send(slow);
+    std::thread other([&] {
+      at(0).stop();
+      EXPECT_EQ(num_done.load(), 1);
+    });
+    at(0).stop();
+    EXPECT_EQ(num_done.load(), 1);
+    other.join();
+  }
+}
+
 TEST_F(MessengerTest, CanBeStoppedByACallback) {
   make(2);
   std::vector<uint8_t> data(1);

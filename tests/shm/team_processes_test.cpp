@@ -97,12 +97,13 @@ class Rank {
 
  private:
   std::vector<std::shared_ptr<PeerSegment>> exchange(const Segment& segment) {
-    const auto fds = meeting_.exchange(segment.fd(), Deadline::after(kLong));
-    std::vector<std::shared_ptr<PeerSegment>> peers;
-    for (int rank = 0; rank < kSize; ++rank) {
-      peers.push_back(
-          rank == rank_ ? nullptr : std::make_shared<PeerSegment>(fds[static_cast<size_t>(rank)]));
-    }
+    std::vector<std::shared_ptr<PeerSegment>> peers(kSize);
+    meeting_.exchange(
+        {.fd = segment.fd()},
+        [&](int rank, const UniqueFd& fd) {
+          peers[static_cast<size_t>(rank)] = std::make_shared<PeerSegment>(fd);
+        },
+        Deadline::after(kLong));
     kept_.insert(kept_.end(), peers.begin(), peers.end());
     return peers;
   }

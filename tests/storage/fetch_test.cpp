@@ -128,7 +128,7 @@ TEST_F(FetchTest, HonoursASidecar) {
   EXPECT_THAT([&] { fetch(folder_.at("from"), folder_.at("to")); },
               ThrowsMessage<IoError>(HasSubstr("64 hexadecimal digits")));
   for (const std::string& name : files_in(folder_.at("to"))) {
-    EXPECT_FALSE(name.ends_with(".part")) << name;
+    EXPECT_FALSE(name.ends_with(".lockstep-part")) << name;
   }
 }
 

@@ -70,6 +70,25 @@ TEST(FolderStorage, ShowsAFileOnlyWhenItIsWhole) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+// Names that look unfinished to others are files like any.
+TEST(FolderStorage, ListsTheFilesOfOthers) {
+  const test::TempFolder folder;
+  folder.file("corpus.0001.part", "a");
+  folder.file("corpus.node1.part", "b");
+  folder.file("movie.part", "c");
+  folder.file("model.4711.lockstep-part", "a killed lockstep left it");
+  EXPECT_THAT(paths_of(open_storage(folder.path())->list()),
+              ElementsAre("corpus.0001.part", "corpus.node1.part", "movie.part"));
+}
+
+TEST(FolderStorage, MakesAFileOnlyIfThereIsNone) {
+  const test::TempFolder folder;
+  const auto storage = open_storage(folder.path());
+  EXPECT_TRUE(storage->create_new("deep/a", "first"));
+  EXPECT_FALSE(storage->create_new("deep/a", "second"));
+  EXPECT_EQ(storage->open("deep/a")->read_text(0, 5), "first");
+}
+
 TEST(FolderStorage, NamesWhatItCannotDo) {
   const test::TempFolder folder;
   const auto storage = open_storage(folder.path());

@@ -1,6 +1,7 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -17,6 +18,26 @@ TEST(Generating, GreedyTakesTheLikeliestAndDiceFollowTheShares) {
   EXPECT_EQ(choose_token(logits, {.temperature = 1}, 0.999), 3);
   EXPECT_EQ(choose_token(logits, {.temperature = 1, .top_k = 2}, 0.999), 2);
   EXPECT_EQ(choose_token(logits, {.temperature = 1, .top_p = 0.5}, 0.999), 1);
+}
+
+// What transformers 5.22 keeps: TopKLogitsWarper first, then TopPLogitsWarper of a new softmax.
+TEST(Generating, TopPIsAShareOfWhatTopKLeft) {
+  const at::Tensor shares = at::tensor({0.4, 0.3, 0.2, 0.1}, at::kDouble).log();
+  const auto last_kept = [&](int64_t top_k, double top_p) {
+    return choose_token(shares, {.temperature = 1, .top_k = top_k, .top_p = top_p}, 0.9999);
+  };
+  EXPECT_EQ(last_kept(2, 0.5), 0) << "0.4 is more than half of 0.7";
+  EXPECT_EQ(last_kept(2, 0.6), 1);
+  EXPECT_EQ(last_kept(3, 0.75), 1) << "0.7 is more than three quarters of 0.9";
+  EXPECT_EQ(last_kept(0, 0.75), 2);
+  EXPECT_EQ(last_kept(4, 0.75), 2);
+  const at::Tensor ties = at::tensor({1.0f, 3.0f, 3.0f, 3.0f});
+  const GenerateOptions two{.temperature = 1, .top_k = 2};
+  std::set<int64_t> chosen;
+  for (const double dice : {0.1, 0.5, 0.9}) {
+    chosen.insert(choose_token(ties, two, dice));
+  }
+  EXPECT_EQ(chosen, (std::set<int64_t>{1, 2, 3})) << "the third is as likely as the second";
 }
 
 TEST(Generating, TheModelSeesTheLastTokensItHasPlaceFor) {

@@ -61,6 +61,58 @@ TEST(PictureLearning, AFolderOfClassesIsLearned) {
   EXPECT_GE(result.evaluation->accuracy(), 0.9);
 }
 
+Ingredients make(const std::string& data) {
+  Config config = Config::from_text(
+      "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n[data]\npicture_size = 32\n" + data);
+  Group group = make_single_group();
+  return read_recipe(config)->make(group);
+}
+
+Batch first_of(const Dataset& data, uint64_t seed) {
+  const SampleKey key{.index = 0, .seed = seed};
+  return data.batch({&key, 1});
+}
+
+TEST(PictureLearning, HeldOutClassesAreMatchedByName) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("train"), 2);
+  write_pictures(folder.at("judge"), 1);
+  std::filesystem::remove_all(folder.at("judge/blue"));
+  const std::string data =
+      fmt::format("folder = \"{0}/train\"\nheld_out_folder = \"{0}/judge\"", folder.path());
+  const Ingredients made = make(data);
+  ASSERT_EQ(made.data.held_out->size(), 1);
+  EXPECT_EQ(first_of(*made.data.held_out, 0).target.item<int64_t>(), 1) << "red, after blue";
+  EXPECT_EQ(made.held_out, "judged by the 1 pictures of " + folder.at("judge"));
+  std::filesystem::rename(folder.at("judge/red"), folder.at("judge/green"));
+  EXPECT_THAT([&] { make(data); }, ThrowsMessage<UsageError>(
+                                       HasSubstr("the folder \"green\" in " + folder.at("judge"))));
+}
+
+TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("train"), 10);
+  const std::string data = fmt::format("folder = \"{}/train\"\n", folder.path());
+  const Ingredients made = make(data + "held_out_share = 0.25");
+  EXPECT_EQ(made.data.train->size(), 15);
+  EXPECT_EQ(made.data.held_out->size(), 5);
+  EXPECT_EQ(made.held_out, "judged by 5 of the 20 pictures, drawn with data.held_out_seed = 1");
+  EXPECT_TRUE(first_of(*made.data.held_out, 1).input.equal(first_of(*made.data.held_out, 2).input));
+  EXPECT_FALSE(first_of(*made.data.train, 1).input.equal(first_of(*made.data.train, 2).input));
+  EXPECT_EQ(make(data + "held_out_share = 0").data.held_out, nullptr);
+  EXPECT_THAT(
+      [&] {
+        Config config = Config::from_text(
+            "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n"
+            "num_classes = 1\n[data]\n" +
+            data);
+        Group group = make_single_group();
+        read_recipe(config)->make(group);
+      },
+      ThrowsMessage<UsageError>(
+          HasSubstr("has 2 classes, which is more than model.num_classes = 1")));
+}
+
 TEST(PictureLearning, APictureThatCannotBeReadIsFatalOrLeftOut) {
   const test::TempFolder folder;
   write_pictures(folder.at("train"), 8);

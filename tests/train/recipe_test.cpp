@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/models/auto_model.h>
+#include <lockstep/models/bert.h>
+#include <lockstep/models/gpt2.h>
 
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
@@ -26,8 +29,9 @@ std::unique_ptr<Recipe> read(const std::string& toml) {
 }
 
 TEST(Recipes, TheFilesThatComeWithLockstepSpellOutTheDefaults) {
+  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
   for (const std::string& name : recipe_names()) {
-    Config file = Config::from_file(LOCKSTEP_SOURCE_DIR "/recipes/" + name + ".toml");
+    Config file = Config::from_file("recipes/" + name + ".toml");
     EXPECT_EQ(read_recipe(file)->effective(), read("recipe = \"" + name + "\"")->effective());
   }
 }
@@ -38,7 +42,9 @@ TEST(Recipes, WhatWasReadGivesTheSameRunAgain) {
     const auto again = read(recipe->effective());
     EXPECT_EQ(again->effective(), recipe->effective());
     EXPECT_EQ(again->options().lr, 0.123);
-    EXPECT_EQ(again->options().values.at("config"), recipe->effective());
+    const std::string remembered = recipe->options().values.at("config");
+    EXPECT_EQ(again->options().values.at("config"), remembered);
+    EXPECT_EQ(read(remembered)->options().values.at("config"), remembered);
   }
 }
 
@@ -70,6 +76,34 @@ TEST(Recipes, OnlyWhatMakesTheRunIsInItsDescription) {
   EXPECT_NE(description(""), description("[data]\nseed = 8"));
 }
 
+TEST(Recipes, PathsAreRelativeToTheRecipeAndThoseOfSetToTheWorkingFolder) {
+  const test::TempFolder folder;
+  std::filesystem::create_directories(folder.at("mine"));
+  std::filesystem::create_directories(folder.at("elsewhere"));
+  folder.file("mine/a.toml",
+              "recipe = \"gpt2\"\n[data]\ntext = \"x.txt, ../y.txt,/z.txt,s3://b/t.txt\"\n"
+              "[checkpoint]\ndir = \"runs\"");
+  std::filesystem::current_path(folder.path());
+  Config config = Config::from_file("mine/a.toml");
+  config.set("model.pretrained=weights/gpt2");
+  const auto recipe = read_recipe(config);
+  EXPECT_THAT(recipe->effective(),
+              AllOf(HasSubstr("text = 'mine/x.txt,y.txt,/z.txt,s3://b/t.txt'"),
+                    HasSubstr("pretrained = 'weights/gpt2'"), HasSubstr("tokenizer = 'bytes'")));
+  EXPECT_EQ(recipe->options().checkpoint_dir, "mine/runs");
+  EXPECT_THAT(recipe->options().values.at("config"),
+              AllOf(HasSubstr(fmt::format("text = '{0}/mine/x.txt,{0}/y.txt,/z.txt,s3://b/t.txt'",
+                                          folder.path())),
+                    HasSubstr(fmt::format("pretrained = '{}/weights/gpt2'", folder.path()))))
+      << "a checkpoint is read from other working folders";
+  // Where the files lie does not make the run.
+  std::filesystem::current_path(folder.at("elsewhere"));
+  Config again = Config::from_file("../mine/a.toml");
+  again.set("model.pretrained=../weights/gpt2");
+  EXPECT_EQ(read_recipe(again)->options().description, recipe->options().description);
+  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
+}
+
 TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {
   EXPECT_THAT([] { read("recipe = \"gpt3\""); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("did you mean gpt2?"),
@@ -80,6 +114,112 @@ TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {
               ThrowsMessage<UsageError>(HasSubstr("did you mean train.epochs?")));
   EXPECT_THAT([] { read("recipe = \"cats\"\n[data]\ntext = \"x\""); },
               ThrowsMessage<UsageError>(HasSubstr("data.text")));
+  const std::pair<const char*, const char*> meant[] = {
+      {"[train]\nlearning_rate = 0.1", "no setting train.learning_rate; did you mean train.lr?"},
+      {"[train]\nmax_grad_norm = 1", "did you mean train.clip_norm?"},
+      {"[train]\nsave_steps = 10", "did you mean checkpoint.every?"},
+      {"[optimizer]\nlr = 0.1", "did you mean train.lr?"},
+      {"[model]\nn_embd = 12", "did you mean model.hidden_size?"}};
+  for (const auto& [text, answer] : meant) {
+    EXPECT_THAT([&] { read(std::string("recipe = \"gpt2\"\n") + text); },
+                ThrowsMessage<UsageError>(HasSubstr(answer)));
+  }
+  EXPECT_THAT(
+      [] { read("recipe = \"gpt2\"\n[data]\nzzzzzzzzzzzzzzzz = 1"); },
+      ThrowsMessage<UsageError>(AllOf(HasSubstr("known: data."), Not(HasSubstr("train.lr")))))
+      << "those of its section";
+}
+
+TEST(Recipes, AConfigOnTheCommandLineStandsForAllSizesOfTheFile) {
+  Config config = Config::from_text(
+      "recipe = \"gpt2\"\n[model]\nvocab_size = 256\nhidden_size = 128\nnum_layers = 2\n"
+      "num_heads = 4\nffn_size = 512\nmax_positions = 128\ndropout = 0.2");
+  config.set("model.config=gpt2-medium");
+  config.set("model.num_layers=3");
+  const std::string text = read_recipe(config)->effective();
+  EXPECT_THAT(text, AllOf(HasSubstr("hidden_size = 1024"), HasSubstr("ffn_size = 4096"),
+                          HasSubstr("max_positions = 1024"), HasSubstr("vocab_size = 50257")));
+  EXPECT_THAT(text, HasSubstr("num_layers = 3")) << "--set beside it counts";
+  EXPECT_THAT(text, HasSubstr("dropout = 0.2")) << "is no size";
+  EXPECT_EQ(read(text)->effective(), text);
+  Config empty = Config::from_text("recipe = \"gpt2\"\n[model]\nhidden_size = 64");
+  empty.set("model.config=");
+  EXPECT_THAT(read_recipe(empty)->effective(), HasSubstr("hidden_size = 64"));
+}
+
+TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
+  Group group = make_single_group();
+  const test::TempFolder folder;
+  const GPT2 published(GPT2Options{.vocab_size = 300,
+                                   .hidden_size = 16,
+                                   .num_layers = 1,
+                                   .num_heads = 2,
+                                   .ffn_size = 32,
+                                   .max_positions = 64,
+                                   .embedding_dropout = 0.3,
+                                   .attention_dropout = 0.3,
+                                   .residual_dropout = 0.3});
+  save_pretrained(*published, folder.at("gpt2"));
+  const std::string text = folder.file("a.txt", std::string(1000, 'a'));
+  const auto config_of = [&](const std::string& model) {
+    return Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" + text +
+                             "\"\n[model]\npretrained = \"" + folder.at("gpt2") + "\"\n" + model);
+  };
+  const auto dropout_of = [](const Ingredients& made) {
+    return std::get<GPT2Options>(made.exports->config().options).attention_dropout;
+  };
+  Config config = config_of("dropout = 0.9\nhidden_size = 128\nnum_layers = 2");
+  const auto recipe = read_recipe(config);
+  const Ingredients made = recipe->make(group);
+  EXPECT_EQ(dropout_of(made), 0.9);
+  const std::string echo = recipe->effective(made);
+  EXPECT_THAT(echo, AllOf(HasSubstr("hidden_size = 16\n"), HasSubstr("num_layers = 1\n"),
+                          HasSubstr("vocab_size = 300\n"), HasSubstr("max_positions = 64\n"),
+                          HasSubstr("dropout = 0.9\n")));
+  EXPECT_EQ(read(echo)->effective(), echo) << "read back, it gives the same run";
+
+  Config plain = config_of("");
+  const auto as_published = read_recipe(plain);
+  const Ingredients again = as_published->make(group);
+  EXPECT_EQ(dropout_of(again), 0.3);
+  EXPECT_THAT(as_published->effective(again), HasSubstr("dropout = 0.3\n"));
+
+  Config none = config_of("dropout = 0.0");
+  const auto without = read_recipe(none);
+  const Ingredients still = without->make(group);
+  EXPECT_EQ(dropout_of(still), 0);
+  EXPECT_THAT(without->effective(still), HasSubstr("dropout = 0.0\n"));
+
+  Config asked = config_of("");
+  asked.set("model.num_layers=3");
+  EXPECT_THAT([&] { read_recipe(asked)->make(group); },
+              ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("model.num_layers = 3, but the model in"), HasSubstr("has 1"))));
+}
+
+TEST(Recipes, ALengthAboveTheModelsPositionsIsRefusedWhenItIsMade) {
+  Group group = make_single_group();
+  const test::TempFolder folder;
+  const BertForSequenceClassification published(BertOptions{.vocab_size = 8,
+                                                            .hidden_size = 8,
+                                                            .num_layers = 1,
+                                                            .num_heads = 2,
+                                                            .ffn_size = 8,
+                                                            .max_positions = 16});
+  save_pretrained(*published, folder.at("bert"));
+  folder.file("bert/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n");
+  const std::string train = folder.file(
+      "train.jsonl", "{\"text\": \"a b\", \"label\": 0}\n{\"text\": \"c\", \"label\": 1}\n");
+  const auto make = [&](const std::string& max_length) {
+    return read("recipe = \"bert-classify\"\n[model]\npretrained = \"" + folder.at("bert") +
+                "\"\n[data]\nheld_out_share = 0.5\ntrain = \"" + train +
+                "\"\nmax_length = " + max_length)
+        ->make(group);
+  };
+  EXPECT_NO_THROW(make("16"));
+  EXPECT_THAT(
+      [&] { make("17"); },
+      ThrowsMessage<UsageError>(HasSubstr("data.max_length = 17 is more than the model's 16")));
 }
 
 TEST(Recipes, RefuseWhatCannotBe) {
@@ -87,6 +227,12 @@ TEST(Recipes, RefuseWhatCannotBe) {
     EXPECT_THAT([&] { read(text); }, ThrowsMessage<UsageError>(HasSubstr(reason))) << text;
   };
   refuses("recipe = \"cats\"\n[train]\nepochs = 0", "train.epochs");
+  refuses("recipe = \"cats\"\n[train]\nbeta1 = 1", "train.beta1 = 1 is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nbeta2 = 1.0", "train.beta2 = 1 is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nmomentum = 1", "train.momentum = 1");
+  refuses("recipe = \"cats\"\n[train]\neps = 0", "train.eps = 0 is not in (0, 1]");
+  refuses("recipe = \"cats\"\n[train]\nlabel_smoothing = 1", "is not in [0, 1)");
+  refuses("recipe = \"cats\"\n[train]\nlr = nan", "train.lr = nan");
   refuses("recipe = \"cats\"\n[train]\noptimizer = \"adam\"", "adamw");
   refuses("recipe = \"cats\"\n[train]\nprecision = \"float8\"", "bfloat16");
   refuses("recipe = \"cats\"\n[data]\nheld_out_seed = 1", "are both 1");
@@ -98,6 +244,11 @@ TEST(Recipes, RefuseWhatCannotBe) {
   refuses("recipe = \"bert-classify\"\n[model]\npretrained = \"\"", "the folder of a BERT");
   refuses("recipe = \"resnet50\"\n[model]\nconfig = \"gpt2\"", "is no ResNet");
   refuses("recipe = \"resnet50\"\n[data]\nfolder = \"a\"\nshards = \"b.tar\"", "one of them");
+  refuses("recipe = \"resnet50\"\n[data]\nshards = \"a.tar\"\nheld_out_folder = \"b\"",
+          "set data.held_out_shards");
+  refuses("recipe = \"resnet50\"\n[data]\nfolder = \"a\"\nheld_out_shards = \"b.tar\"",
+          "set data.held_out_folder");
+  refuses("recipe = \"resnet50\"\n[data]\nheld_out_folder = \"b\"", "needs data.folder");
 }
 
 TEST(Recipes, AModelWithoutPlaceForTheBytesIsRefusedWhenItIsMade) {
@@ -115,16 +266,10 @@ TEST(Recipes, AModelWithoutPlaceForTheBytesIsRefusedWhenItIsMade) {
               ThrowsMessage<IoError>(HasSubstr("/no/such")));
 }
 
-TEST(Recipes, TheHeldOutShareIsTheEnd) {
+TEST(Recipes, ByteTextsAreWholeSequences) {
   const test::TempFolder folder;
   const std::string file = folder.file("a.txt", "abcdefghijklmnopqrstuvwxyz");
-  const TrainerData data = split_held_out(open_byte_text({file}, 2), 0.2);
-  EXPECT_EQ(data.train->size(), 10);
-  EXPECT_EQ(data.held_out->size(), 3);
-  const SampleKey first{.index = 0};
-  EXPECT_EQ(data.held_out->batch({&first, 1}).input[0][0].item<int64_t>(), 'u');
-  EXPECT_EQ(split_held_out(open_byte_text({file}, 2), 0).held_out, nullptr);
-  EXPECT_THROW(split_held_out(open_byte_text({file}, 26), 0.5), UsageError);
+  EXPECT_EQ(open_byte_text({file}, 3)->size(), 8);
   EXPECT_THROW(open_byte_text({file}, 27), UsageError);
   EXPECT_EQ(decode_bytes(encode_bytes("caf\xc3\xa9")), "caf\xc3\xa9");
 }

@@ -35,8 +35,9 @@ TEST(TrainReport, SaysWhoARankIs) {
                         .pid = 42,
                         .rank_samples = 50,
                         .num_samples = 400,
-                        .samples = "pictures"}),
-            "rank 3 of 8 on node 1, pid 42: trains on 50 of 400 pictures per epoch");
+                        .samples = "pictures",
+                        .threads = 2}),
+            "rank 3 of 8 on node 1, pid 42: trains on 50 of 400 pictures per epoch, 2 threads");
 }
 
 TEST(TrainReport, AStepIsOneLine) {

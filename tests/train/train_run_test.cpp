@@ -1,5 +1,6 @@
 // `lockstep train` as a user runs it, alone and on ranks.
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -149,6 +150,15 @@ TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
 TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
   const auto golden = nlohmann::json::parse(
       read_file(LOCKSTEP_SOURCE_DIR "/tests/train/goldens/mytransformer.json"));
+  // The last tenth of the sequences judges, as in the script.
+  const std::string text = read_file(LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt");
+  const auto time = golden["settings"]["data.sequence_length"].get<size_t>();
+  const size_t num_all = text.size() / time;
+  const size_t num_trained =
+      num_all - static_cast<size_t>(std::ceil(static_cast<double>(num_all) * 0.1));
+  const test::TempFolder folder;
+  const std::string train = folder.file("train.txt", text.substr(0, num_trained * time));
+  const std::string judge = folder.file("judge.txt", text.substr(num_trained * time));
   Arguments argv = {"run",
                     "--no-prefix",
                     "--nproc-per-node",
@@ -159,7 +169,9 @@ TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
                     LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
                     "--json",
                     "--set",
-                    "data.text=" LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt"};
+                    "data.text=" + train,
+                    "--set",
+                    "data.held_out=" + judge};
   for (const auto& [key, value] : golden["settings"].items()) {
     argv.insert(argv.end(), {"--set", key + "=" + value.dump()});
   }
@@ -189,12 +201,58 @@ TEST(TrainRun, ADryRunMakesOneStepAndSavesNothing) {
 }
 
 TEST(TrainRun, AnEndThatCannotBeSavedIsAFailureAndNotTheEndOfTheTraining) {
-  Arguments arguments = {kRecipe, "--json", "--set", "checkpoint.dir=/proc/nowhere"};
+  const test::TempFolder folder;
+  folder.file("step-00000004", "in the way");
+  Arguments arguments = {kRecipe, "--json", "--set", "checkpoint.dir=" + folder.path()};
   arguments.insert(arguments.end(), kShort.begin(), kShort.end());
   const Output output = train(arguments);
   EXPECT_EQ(output.status.code, 1);
   EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
   EXPECT_THAT(output.err, HasSubstr("lockstep train: the end of this run is not saved: "));
+}
+
+TEST(TrainRun, ASaveThatFailsIsToldOnce) {
+  const test::TempFolder folder;
+  folder.file("step-00000004", "in the way");
+  Arguments arguments = {kRecipe, "--set", "checkpoint.dir=" + folder.path()};
+  arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+  const Output output = train(arguments);
+  EXPECT_EQ(output.status.code, 1);
+  EXPECT_EQ(count_lines_with(output.out + output.err, ": Not a directory"), 1)
+      << output.out << output.err;
+}
+
+TEST(TrainRun, APlaceThatCannotBeWrittenIsFoundBeforeTheFirstStep) {
+  const test::TempFolder folder;
+  folder.file("file", "in the way");
+  for (const std::string& place : {std::string("/proc"), folder.at("file/runs")}) {
+    for (const char* flag : {"--dry-run", "--json"}) {
+      Arguments arguments = {kRecipe, flag, "--set", "checkpoint.dir=" + place};
+      arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+      const Output output = train(arguments);
+      EXPECT_EQ(output.status.code, 1) << place << " " << flag;
+      EXPECT_THAT(output.err, StartsWith("lockstep train: checkpoint: cannot "));
+      EXPECT_THAT(output.err, HasSubstr("checkpoint.dir"));
+      EXPECT_THAT(output.out, Not(HasSubstr("step  "))) << "not a step was made";
+    }
+  }
+}
+
+TEST(TrainRun, MovesToMoreRanksOnlyWithConsent) {
+  const test::TempFolder folder;
+  Arguments arguments = {"--set", "checkpoint.dir=" + folder.path(), "--json"};
+  arguments.insert(arguments.end(), kShort.begin(), kShort.end());
+  Arguments alone = {kRecipe, "--set", "train.max_steps=2"};
+  alone.insert(alone.end(), arguments.begin(), arguments.end());
+  ASSERT_TRUE(train(alone).status.ok());
+  const Output refused = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  EXPECT_EQ(refused.status.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--allow-other-bits"));
+  arguments.emplace_back("--allow-other-bits");
+  const Output output = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  ASSERT_TRUE(output.status.ok()) << output.err;
+  EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
+  EXPECT_THAT(output.err, HasSubstr("goes on with 2 shards instead of 1"));
 }
 
 TEST(TrainRun, ShowPrintsPicturesAndTrainsNothing) {

@@ -210,6 +210,10 @@ TEST(Trainer, ACheckpointOfAnotherRunIsRefused) {
               ThrowsMessage<UsageError>(AllOf(HasSubstr("it has `lr = 1`, this run has `lr = 2`"),
                                               HasSubstr("of its own"))));
   options.resume = false;
+  EXPECT_THAT([&] { run_here(options); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("holds a checkpoint already"),
+                                              HasSubstr("set checkpoint.dir to another place"))));
+  options.checkpoint_dir = folder.at("its own");
   EXPECT_EQ(run_here(options).resumed_at, 0);
 }
 
@@ -219,6 +223,7 @@ TEST(Trainer, ARunWithoutShardsGoesOnWithThoseItBeganWith) {
             [](Group& group) {
               TrainerOptions options = resumable();
               options.shards = 0;
+              options.threads = 1;  // else a rank may have fewer than this process
               options.max_steps = 4;
               options.checkpoint_dir = rank_argument();
               run_here(options, group);
@@ -226,10 +231,50 @@ TEST(Trainer, ARunWithoutShardsGoesOnWithThoseItBeganWith) {
             {.argument = folder.path()});
   TrainerOptions options = resumable();
   options.shards = 4;
+  options.threads = 1;
   const std::string expected = state_of(run_here(options));
   options.shards = 0;
   options.checkpoint_dir = folder.path();
   EXPECT_EQ(state_of(run_here(options)), expected);
+}
+
+TEST(Trainer, OnRanksThatItsShardsCannotBeDealtToItGoesOnOnlyWithConsent) {
+  const test::TempFolder folder;
+  TrainerOptions options = resumable();
+  options.shards = 0;
+  options.max_steps = 4;
+  options.checkpoint_dir = folder.path();
+  options.description = "seed = 5\nshards = 0\n";
+  run_here(options);
+  run_ranks(2,
+            [](Group& group) {
+              TrainerOptions options = resumable();
+              options.shards = 0;
+              options.checkpoint_dir = rank_argument();
+              options.description = "seed = 5\nshards = 0\n";
+              EXPECT_THAT([&] { run_here(options, group); },
+                          ThrowsMessage<UsageError>(
+                              AllOf(HasSubstr("cut into 1 shard"), HasSubstr("be dealt to 2 ranks"),
+                                    HasSubstr("--allow-other-bits"), HasSubstr("--shards S"))));
+              options.allow_other_bits = true;
+              const TrainResult result = run_here(options, group);
+              EXPECT_EQ(result.resumed_at, 4);
+              EXPECT_EQ(result.steps, 12);
+              EXPECT_TRUE(result.same_bits());
+              // From here on it is a run of two shards.
+              options.allow_other_bits = false;
+              options.epochs = 4;
+              EXPECT_EQ(run_here(options, group).resumed_at, 12);
+            },
+            {.argument = folder.path()});
+  options.max_steps = 0;
+  options.epochs = 5;
+  options.shards = 2;
+  options.description = "seed = 5\nshards = 2\n";
+  EXPECT_EQ(run_here(options).resumed_at, 16) << "the same number, said in another way";
+  options.shards = 4;
+  EXPECT_THAT([&] { run_here(options); },
+              ThrowsMessage<UsageError>(HasSubstr("this one is to have 4")));
 }
 
 // A sample that makes every gradient of its batch NaN.

@@ -78,7 +78,7 @@ TEST_F(RemoteWeights, ACopyIsMadeOnceAndFoundAgain) {
   EXPECT_EQ(std::filesystem::last_write_time(copy), made);
   size_t num_files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder_.at("cache/models/small"))) {
-    num_files += entry.path().filename().string().ends_with(".part") ? 100 : 1;
+    num_files += entry.path().filename().string().ends_with(".lockstep-part") ? 100 : 1;
   }
   EXPECT_LE(num_files, 2u) << "the copy and its stamp";
 }

@@ -15,13 +15,15 @@
 //     checkpoint->load(targets, group);             // on any number of ranks
 //   }
 //
-// A checkpoint is a folder `step-00000100` with a shard of every rank and a manifest, which holds
-// the checksums of all of it and of itself (docs/formats/checkpoint.md). Each rank writes its share
-// of the bytes while training goes on; the folder gets its name when all of it is on the disk. On
-// S3 the manifest is the last object. `latest` and `best` beside them hold the name of one.
+// A checkpoint is a folder `step-00000100` with a shard of every rank, the files that the program
+// attached and a manifest, which holds the checksums of all of it and of itself
+// (docs/formats/checkpoint.md). Each rank writes its share of the bytes while training goes on; the
+// folder gets its name when all of it is on the disk. On S3 the manifest is the last object.
+// `latest` and `best` beside them hold the name of one.
 //
-// One run at a time may write to a folder; all ranks must see it. docs/concepts/checkpoint.md tells
-// what a save costs a training step and why.
+// One run at a time writes to a folder, which a record in it makes sure of; all ranks must see it.
+// Files of others in it, or in a checkpoint's folder, are left alone. docs/concepts/checkpoint.md
+// tells what a save costs a training step and why.
 
 #include <chrono>
 #include <cstdint>
@@ -44,12 +46,17 @@ struct CheckpointInfo {
   int64_t step = 0;                           // >= 0
   std::map<std::string, std::string> values;  // small texts in UTF-8: the config, counters
   std::optional<double> score;                // higher is better; one that is not finite is none
+  // Whole files that belong to the state, by name: a tokenizer, a configuration. Names of letters,
+  // digits, "-", "_" and "."; at most 256 MiB each. Rank 0's are written. Null: none. What
+  // find_checkpoint() gives has null: see Checkpoint::read_attachment().
+  std::shared_ptr<const std::map<std::string, std::string>> attachments = nullptr;
 };
 
 struct CheckpointOptions {
   int64_t keep_last = 3;               // >= 1: so many of the newest stay
   std::chrono::minutes keep_every{0};  // beside these, one per so much time; 0: none
   bool keep_best = true;               // the one with the highest score stays too
+  bool allow_existing = true;          // false: refuse a location that holds checkpoints already
 };
 
 // How a save ended: the same on every rank.
@@ -58,7 +65,7 @@ struct SaveResult {
   bool committed = false;
   std::string error;   // why not; empty if it was
   std::string path;    // of the checkpoint
-  uint64_t bytes = 0;  // of all shards
+  uint64_t bytes = 0;  // of all shards and attachments
   double seconds = 0;  // from begin() to its end, on this rank
 };
 
@@ -69,8 +76,9 @@ struct SaveResult {
 // Threads: one at a time, the same one or not.
 class CheckpointWriter {
  public:
-  // Collective. `location`: a path or s3://bucket/prefix; made if it is not there. Throws
-  // UsageError.
+  // Collective. `location`: a path or s3://bucket/prefix; made if it is not there, and every rank
+  // writes and removes a file there. Throws IoError if one cannot, and UsageError if another run
+  // writes there.
   CheckpointWriter(std::string location, const Group& group, CheckpointOptions options = {});
   ~CheckpointWriter();  // waits for the one under way
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -114,6 +122,11 @@ class Checkpoint {
   const std::string& path() const;
   const std::vector<WeightInfo>& tensors() const;       // in the order of begin()
   const WeightInfo* find(std::string_view name) const;  // null: not there
+  std::vector<std::string> attachments() const;         // their names
+
+  // Collective: the bytes of one, read by rank 0. Throws UsageError if there is none of that name,
+  // IoError and FormatError, on all ranks.
+  std::string read_attachment(const std::string& name, Group& group) const;
 
   // Collective: fills the targets, dense CPU tensors, with the same bits on all ranks, whatever
   // number of ranks wrote them. Each byte is read by one rank. Throws UsageError for a name that is

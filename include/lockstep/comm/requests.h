@@ -13,7 +13,7 @@
 // `lockstep run` asks for a checkpoint when it gets SIGUSR1, and for a checkpoint and the end when
 // it gets SIGTERM, as schedulers send it before they take a node away. Ranks that have made a
 // JobRequests then have --stop-grace to end by themselves; without one they are stopped at once.
-// Under another launcher nothing is ever asked.
+// Under another launcher, or none, only StopSignals ask.
 
 #include <memory>
 
@@ -45,6 +45,27 @@ class JobRequests {
   Group group_;
   std::unique_ptr<Listener> listener_;  // empty where no launcher asks
   int num_answered_ = 0;
+  bool is_end_answered_ = false;
+};
+
+// While one lives, the first SIGINT or SIGTERM to this process asks all ranks to save and end, as
+// the launcher does, and the second ends this process at once. A request of the launcher counts as
+// the first. For programs: a library must not handle signals unasked.
+//
+//   lockstep::StopSignals signals("stopping after this step; a second signal stops now\n");
+//   train();                                        // with a JobRequests inside
+//   if (signals.received() != 0) return 128 + signals.received();
+//
+// A SIGINT that was ignored before (a job in the background) stays so. At most one at a time.
+class StopSignals {
+ public:
+  // `notice` is written to stderr at the first signal; it must outlive this.
+  explicit StopSignals(const char* notice = "");
+  ~StopSignals();  // puts back what was there
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  int received() const;  // the first signal; 0: none yet
 };
 
 }  // namespace lockstep

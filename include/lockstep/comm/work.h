@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-class WorkState;  // of the implementation
+class WorkState;  // of the implementation, as the next
+struct WorkAccess;
 
 // What an asynchronous operation returns. Cheap to copy; copies stand for the same operation.
 //
@@ -40,11 +41,13 @@ class Work {
   bool done() const;
 
   // Calls `callback` once, when the result is there (with null) or the operation has failed (with
-  // what wait() would throw): on the thread that finishes the operation, or at once on this one if
-  // it is done. Be quick there, do not wait for the same group, and do not throw.
+  // what wait() would throw): on a thread of its own, where it may call the group and wait for it
+  // (in an order that is the same on every rank, as ever), or at once on this one if it is done.
+  // What it throws is logged and has no further effect.
   void on_done(std::function<void(std::exception_ptr error)> callback);
 
  private:
+  friend struct WorkAccess;
   std::shared_ptr<WorkState> state_;  // null: nothing to wait for
 };
 

@@ -23,19 +23,27 @@ struct ImageOptions {
   std::array<float, 3> mean{0.485f, 0.456f, 0.406f};  // of red, green and blue in [0, 1]: what
   std::array<float, 3> std{0.229f, 0.224f, 0.225f};   // comes out is (value - mean) / std
   CorruptSample on_corrupt = CorruptSample::Fatal;    // of a picture that cannot be decoded
+  // Of a folder: the name of class i at place i, as classes() of the data that the model is trained
+  // on gives them; a folder that is not listed is a UsageError. Empty: as the folder has them.
+  std::vector<std::string> classes;
+  int64_t num_classes = 0;  // of shards: > 0: a label that is not below it is a UsageError
 };
 
 // A batch of either: input float32 [B, 3, size, size], target int64 [B]. Both throw UsageError for
 // an option out of range, IoError and FormatError.
 
 // LOCATION/CLASS/NAME.jpg, .jpeg or .png, here or on s3://, folders inside a class included. The
-// classes are numbered in the order of their names, which Dataset::classes() gives.
+// classes are numbered in the order of their names, which Dataset::classes() gives, or as
+// ImageOptions::classes has them: so must those of held-out pictures be, where a class may lack.
 std::shared_ptr<const Dataset> open_image_folder(const std::string& location,
                                                  ImageOptions options = {});
 
-// Tar files in WebDataset's layout, here or on s3://: members KEY.jpg (.jpeg, .png) and, beside it,
-// KEY.cls, a number, or KEY.json with a number as "label". Opening reads the headers of the members
-// alone; a picture and its label are read when they are asked for.
+// Tar files in WebDataset's layout, here or on s3://: members KEY.jpg (else .jpeg, else .png) and,
+// beside it, KEY.cls, a number, or KEY.json with a number as "label". As there, a key ends at the
+// first dot and the kind is all behind it: KEY.mask.png is another kind and is not read. A key with
+// neither a picture nor a .cls is no sample, nor is a member without a key (LICENSE, .DS_Store).
+// Opening reads the headers of the members alone; a picture and its label are read when they are
+// asked for.
 std::shared_ptr<const Dataset> open_image_shards(const std::vector<std::string>& tars,
                                                  ImageOptions options = {});
 

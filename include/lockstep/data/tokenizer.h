@@ -53,7 +53,7 @@ struct SpecialIds {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool special = true;       // left out by decode
+  bool special = true;       // left out by decode, unless the normalizer changes its text
   bool normalized = false;   // searched in the normalized text, not in the text as it is
   bool single_word = false;  // only where no letter, digit or _ touches it
   bool lstrip = false;       // takes the white space before it

@@ -5,8 +5,8 @@
 //   MyModel model;
 //   lockstep::DistributedDataParallel ddp(model, group);   // rank 0's weights, on every rank
 //   optimizer.zero_grad();
-//   loss(ddp(batch.input), batch.target).backward();       // gradients are averages when it
-//   returns optimizer.step();                                      // the same update on every rank
+//   loss(ddp(batch.input), batch.target).backward();       // ends with the average of all ranks
+//   optimizer.step();                                      // the same update on every rank
 //
 // Construction compares the model across ranks (the first difference is named) and gives every rank
 // rank 0's parameters and buffers. Gradients then live in the group's own memory: small ones are
@@ -62,8 +62,19 @@ class DistributedDataParallel {
 
   Model& module() { return model_; }
 
+  // The model's own, for code that was written for it: AdamW optimizer(ddp.parameters()).
+  std::vector<at::Tensor> parameters() const { return model_->parameters(); }
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
+    return model_->named_parameters();
+  }
+  void train(bool on = true) { model_->train(on); }
+  void eval() { model_->eval(); }
+  bool is_training() const { return model_->is_training(); }
+  void zero_grad(bool set_to_none = true) { model_->zero_grad(set_to_none); }
+
   // While the guard lives, backward adds gradients up on each rank alone; the first backward after
-  // it averages what has come together. Only where backward is called counts.
+  // it averages what has come together. Only where backward is called counts. The guard can be
+  // moved, into a std::optional for example.
   //
   //   for (auto& micro_batch : all_but_last) {
   //     auto guard = ddp.no_sync();

@@ -25,7 +25,8 @@ inline constexpr int64_t kAutoBucketBytes = 0;
 
 // Are buckets reduced while backward still computes? Auto: unless the ranks of one host have no
 // core to spare for it; there it would only take turns with the computation, and cost the
-// switching.
+// switching. The cores are those that all the ranks may use together, however each is bound, and
+// every rank comes to the same answer.
 enum class Overlap { Auto, Always, Never };
 
 struct DdpOptions {
@@ -101,6 +102,8 @@ class NoSync {
  public:
   explicit NoSync(std::shared_ptr<Reducer> reducer);
   ~NoSync();
+  NoSync(NoSync&& other) noexcept = default;  // the other one guards nothing any more
+  NoSync& operator=(NoSync&& other) noexcept;
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
@@ -121,6 +124,8 @@ class Join {
  public:
   Join(std::shared_ptr<Reducer> reducer, JoinOptions options);
   ~Join();
+  Join(Join&& other) noexcept = default;  // the other one has nothing to wait for any more
+  Join& operator=(Join&& other) noexcept;
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 

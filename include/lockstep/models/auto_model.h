@@ -26,6 +26,7 @@
 // weights.h), and all ranks hold the same bits. What one rank finds wrong, every rank throws.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +45,8 @@ struct AutoModelOptions {
   int64_t num_labels = 0;  // of a head that classifies; 0: as config.json or the file says. A head
                            // in the file that has another number is drawn anew
   uint64_t seed = 42;      // of what the file lacks
-  std::string cache_dir;   // see WeightsOptions
+  std::optional<double> dropout;  // of every layer that has one; empty: as config.json says
+  std::string cache_dir;          // see WeightsOptions
   LoadOptions load;
 };
 

@@ -15,8 +15,10 @@
 //   lockstep::TrainResult result = trainer.run();
 //
 // Killed at any moment and started again with the same options, it goes on from the newest
-// checkpoint and ends with the same bits as a run that was never killed (on CPUs of one model, with
-// one thread per shard), also on another number of ranks if `shards` is set.
+// checkpoint and ends with the same bits as a run that was never killed (on CPUs of one model; it
+// goes on with the threads it began with), also on another number of ranks that `shards` can be
+// dealt to. On others it goes on only with `allow_other_bits`: from the same state, over the same
+// batches, but with sums in another order and other random numbers.
 //
 // A step. The batch of all ranks is cut into shards * accumulate equal pieces. A piece is forward
 // and backward of one part of it, with random numbers of its own: from (seed, step, piece). The
@@ -27,10 +29,13 @@
 //
 // A bad step. A step whose gradient is not finite, or whose norm is more than `spike_factor` times
 // the average of recent ones, changes no parameter; it is counted and training goes on
-// (BadStepRule::Skip), or it ends with an error (Stop; also after max_bad_steps in a row). All
-// ranks decide alike, since all hold the same gradients.
+// (BadStepRule::Skip), or it ends with an error (Stop; also after max_bad_steps in a row). In
+// float16 a gradient that overflows is usual: as long as the loss scale can be lowered for it, the
+// step is left out and counted, but not held against the run. All ranks decide alike, since all
+// hold the same gradients.
 //
-// Errors: UsageError for options that do not go together or a checkpoint of another run, CommError
+// Errors: UsageError for options that do not go together, differ between ranks or are out of
+// range, for datasets of different sizes, and for a checkpoint of another run, CommError
 // when a rank is lost, IoError and FormatError from the data. A checkpoint that could not be
 // written is reported to the watcher and training goes on. Threads: one, and it is the caller's.
 
@@ -58,7 +63,7 @@ namespace lockstep {
 // What a task says of one batch.
 struct TaskOutput {
   at::Tensor loss;           // a scalar: the mean over what counts
-  int64_t num_counted = 0;   // samples, or tokens, in that mean
+  int64_t num_counted = -1;  // samples, or tokens, in that mean; -1: the samples of the batch
   int64_t num_correct = -1;  // of these; -1: there is no such thing, or it was not counted
 };
 
@@ -72,7 +77,8 @@ class TrainingTask {
 };
 
 // Cross entropy of logits [batch, classes] and int64 [batch]; targets of kCorruptTarget (a sample
-// that could not be read) count for nothing.
+// that could not be read) count for nothing. Throws UsageError for another label that is not in
+// [0, classes).
 TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
                     double label_smoothing = 0);
 
@@ -93,17 +99,17 @@ struct TrainerOptions {
   int64_t accumulate = 1;   // pieces one after another on each shard
   int shards = 0;           // see above: a power of two; 0: as many as ranks
   Precision precision = Precision::Float32;
-  int threads = 0;  // per rank; 0: one if there are several ranks or shards, else all cores
+  int threads = 0;  // per rank; 0: the host's cores, shared among the shards there
   uint64_t seed = 1;
 
   // The update.
   OptimizerKind optimizer = OptimizerKind::AdamW;
   double lr = 1e-3;
   double weight_decay = 0.01;  // of matrices; vectors (biases, norms) have none
-  double beta1 = 0.9;          // AdamW, Lion
+  double beta1 = 0.9;          // AdamW, Lion; in [0, 1)
   double beta2 = 0.999;
-  double eps = 1e-8;      // AdamW
-  double momentum = 0.9;  // SGD
+  double eps = 1e-8;      // AdamW; above 0
+  double momentum = 0.9;  // SGD; in [0, 1)
   Schedule schedule = Schedule::Cosine;
   int64_t warmup_steps = 0;
   double min_lr_share = 0.1;  // where the schedule ends, of lr
@@ -111,7 +117,7 @@ struct TrainerOptions {
   double ema_decay = 0;       // > 0: an average of the parameters is kept and judged instead
 
   BadStepRule on_bad_step = BadStepRule::Skip;
-  double spike_factor = 0;     // 0: only what is not finite is bad
+  double spike_factor = 0;     // above 1; 0: only what is not finite is bad
   int64_t max_bad_steps = 10;  // in a row
 
   // Judging and telling.
@@ -123,9 +129,19 @@ struct TrainerOptions {
   std::string checkpoint_dir;    // a folder or s3://bucket/prefix; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: at the end, when asked (SIGUSR1), and the best ones
   CheckpointOptions keep;
-  bool resume = true;       // from the newest checkpoint in checkpoint_dir
-  std::string description;  // of the run: a checkpoint with another one is refused
+  bool resume = true;  // from the newest checkpoint in checkpoint_dir; false: there may be none
+  bool allow_other_bits = false;  // see above: go on where `shards` and the ranks do not match
+  std::string description;        // of the run: a checkpoint with another one is refused
+  // Lines `key = value`, as in a description of such lines. A key that the checkpoint's description
+  // lacks had the value that stands here; one that this run's lacks is no setting any more. Empty:
+  // descriptions are compared as they are.
+  std::string description_defaults;
+  // What the data are known by; empty: their number and a few samples of them. A checkpoint of a
+  // run on other data is refused, unless allow_other_data.
+  std::string data_fingerprint;
+  bool allow_other_data = false;
   std::map<std::string, std::string> values;  // kept in every checkpoint: the whole config, say
+  std::map<std::string, std::string> files;   // the same, as attachments: a tokenizer, say
 };
 
 struct TrainerData {
@@ -167,7 +183,7 @@ struct TrainWatcher {
   std::function<void(const SaveResult&)> on_checkpoint;                  // on rank 0
 };
 
-enum class TrainEnd { Done, MaxTime, EarlyStop, Asked };  // Asked: SIGTERM to the launcher
+enum class TrainEnd { Done, MaxTime, EarlyStop, Asked };  // Asked: see JobRequests, StopSignals
 
 struct TrainResult {
   TrainEnd end = TrainEnd::Done;
@@ -180,6 +196,7 @@ struct TrainResult {
   std::optional<Evaluation> best;
   std::optional<SaveResult> last_save;  // the end is saved only if this says so
   double seconds = 0;
+  int threads = 0;                         // that each rank computed with
   std::vector<uint64_t> parameter_hashes;  // of each rank, at the end
 
   bool same_bits() const;  // did every rank end with the same model
@@ -197,8 +214,12 @@ class Trainer {
   // Collective, once: resumes, trains, saves. The module holds the trained parameters afterwards.
   TrainResult run();
 
-  // Collective: the held-out samples, judged by the model as it is.
+  // Collective: the held-out samples, judged by the model as it is. Throws UsageError if there are
+  // none.
   Evaluation evaluate();
+
+  // That each rank computes with: TrainerOptions::threads, or what was chosen for 0.
+  int threads() const;
 
  private:
   class Impl;

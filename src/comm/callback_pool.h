@@ -1,0 +1,16 @@
+#pragma once
+
+// Where callbacks of users run: on threads of their own, so that they may wait for other
+// operations, destroy the group, or fail, and harm nobody who moves data.
+
+#include <functional>
+
+namespace lockstep {
+
+// Runs `job` soon, on a thread that no other job holds up. What it throws is logged.
+void run_callback(std::function<void()> job);
+
+// The same, at once and on this thread.
+void run_callback_here(const std::function<void()>& job) noexcept;
+
+}  // namespace lockstep

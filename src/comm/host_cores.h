@@ -1,0 +1,19 @@
+#pragma once
+
+// The cores of a host, and how many ranks of a group share them.
+
+#include <lockstep/comm/group.h>
+
+namespace lockstep {
+
+struct HostCores {
+  int num_cores = 1;  // that the group's ranks on this machine may use, all together
+  int num_ranks = 1;  // of the group, on this machine
+};
+
+// Collective: of every rank's machine, in the order of the ranks, and so the same answer on each.
+// A machine is one boot of a kernel: emulated nodes share its cores, ranks that are bound to cores
+// of their own have them together.
+std::vector<HostCores> host_cores(Group& group);
+
+}  // namespace lockstep

@@ -1,0 +1,244 @@
+#include "train/data_fingerprint.h"
+
+#include <algorithm>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+
+#include "checkpoint/texts.h"
+#include "storage/digest.h"
+#include "storage/storage.h"
+#include "weights/agree.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kWholeBytes = 64u << 20;
+constexpr uint64_t kBlockBytes = 64u << 10;
+constexpr uint64_t kNumBlocks = 64;
+constexpr int64_t kNumSamples = 32;
+constexpr size_t kDigits = 32;  // of a digest: enough to tell data apart
+
+void add(Digest& digest, std::string_view text) {
+  digest.add(std::as_bytes(std::span(text)));
+}
+
+std::string hex_of(Digest digest) {
+  return digest.hex().substr(0, kDigits);
+}
+
+// Files one behind the other, as if they were one.
+struct SourceFile {
+  std::string name;  // inside its folder; empty for a file of its own
+  std::function<std::unique_ptr<ByteSource>()> open;
+  uint64_t size_bytes = 0;
+};
+
+void append_files(const DataSource& source, const std::string& location,
+                  std::vector<SourceFile>& files) {
+  if (!is_folder(location)) {
+    const auto found = find_file(location);
+    if (!found) {
+      throw IoError("{}: there is no file {}", source.key, location);
+    }
+    files.push_back({.name = "",
+                     .open = [location] { return open_source(location); },
+                     .size_bytes = found->size_bytes});
+    return;
+  }
+  const auto storage = open_storage(location);
+  for (const ObjectInfo& object : storage->list()) {
+    if (!source.counts || source.counts(object.path)) {
+      files.push_back({.name = object.path,
+                       .open = [storage, path = object.path] { return storage->open(path); },
+                       .size_bytes = object.size_bytes});
+    }
+  }
+}
+
+// Bytes [begin, begin + size) of all files together.
+void add_range(Digest& digest, const std::vector<SourceFile>& files, uint64_t begin,
+               uint64_t size) {
+  uint64_t first = 0;  // of the file
+  for (const SourceFile& file : files) {
+    const uint64_t from = std::max(begin, first);
+    const uint64_t to = std::min(begin + size, first + file.size_bytes);
+    if (from < to) {
+      const auto opened = file.open();
+      for (uint64_t at = from; at < to; at += kWholeBytes / 16) {
+        add(digest, opened->read_text(at - first, std::min(kWholeBytes / 16, to - at)));
+      }
+    }
+    first += file.size_bytes;
+  }
+}
+
+Json describe(const DataSource& source) {
+  if (!source.word.empty()) {
+    return {{"is", source.word}};
+  }
+  std::vector<SourceFile> files;
+  for (const std::string& location : source.locations) {
+    append_files(source, location, files);
+  }
+  uint64_t bytes = 0;
+  bool has_names = false;
+  Digest names = Digest::sha256();
+  Digest content = Digest::sha256();
+  for (const SourceFile& file : files) {
+    bytes += file.size_bytes;
+    has_names = has_names || !file.name.empty();
+    // Sizes also say where one file of several ends.
+    add(names, fmt::format("{} {}\n", file.size_bytes, file.name));
+  }
+  if (bytes <= kWholeBytes) {
+    add_range(content, files, 0, bytes);
+  } else {
+    for (uint64_t i = 0; i < kNumBlocks; ++i) {
+      // Divided first: the product of a large file's size and a block's number may not fit.
+      const uint64_t last = bytes - kBlockBytes;
+      const uint64_t step = last / (kNumBlocks - 1);
+      add_range(content, files, i + 1 == kNumBlocks ? last : i * step, kBlockBytes);
+    }
+  }
+  Json json{{"files", files.size()}, {"bytes", bytes}};
+  if (has_names || files.size() > 1) {
+    json["names"] = hex_of(std::move(names));
+  }
+  json["content"] = hex_of(std::move(content));
+  return json;
+}
+
+void add(Digest& digest, const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return;
+  }
+  const at::Tensor plain = tensor.to(at::kCPU).contiguous();
+  add(digest,
+      fmt::format("{} [{}]\n", toString(plain.scalar_type()), fmt::join(plain.sizes(), ", ")));
+  digest.add({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+}
+
+std::string sample_digest(const Dataset& data, int64_t index) {
+  const SampleKey key{.index = index, .seed = 0};
+  const Batch batch = data.batch(std::span(&key, 1));
+  Digest digest = Digest::sha256();
+  add(digest, batch.input);
+  add(digest, batch.target);
+  return hex_of(std::move(digest));
+}
+
+// Collective.
+Json describe(const Dataset& data, Group& group) {
+  const int64_t size = data.size();
+  const int64_t count = std::min(size, kNumSamples);
+  std::string mine;  // digests of every size()-th sample
+  const auto error = caught([&] {
+    for (int64_t i = group.rank(); i < count; i += group.size()) {
+      const int64_t index = i + 1 == count ? size - 1 : i * (size / count);
+      const std::string digest = sample_digest(data, index);
+      mine += sample_digest(data, index) == digest ? digest : std::string(kDigits, '?');
+    }
+  });
+  throw_together(group, error);
+  const std::vector<std::string> all = gather_texts(group, mine);
+  Digest content = Digest::sha256();
+  bool is_known = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto rank = static_cast<size_t>(i % group.size());
+    const std::string digest =
+        all[rank].substr(static_cast<size_t>(i / group.size()) * kDigits, kDigits);
+    is_known = is_known && digest.front() != '?';
+    add(content, digest);
+  }
+  Json json{{"samples", size}};
+  if (is_known) {
+    json["content"] = hex_of(std::move(content));
+  }
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// What changed in one source.
+std::string difference(const std::string& key, const Json& then, const Json& now) {
+  for (const char* what : {"files", "bytes", "samples"}) {
+    if (then.contains(what) && now.contains(what) && then[what] != now[what]) {
+      return fmt::format("{} had {} {} and has {} now", key, text_of(then[what]), what,
+                         text_of(now[what]));
+    }
+  }
+  if (then.contains("is") || now.contains("is")) {
+    const auto shown = [](const Json& json) {
+      return json.contains("is") ? fmt::format("\"{}\"", text_of(json["is"])) : "files";
+    };
+    return fmt::format("{} was {} and is {} now", key, shown(then), shown(now));
+  }
+  if (then.contains("names") && now.contains("names") && then["names"] != now["names"]) {
+    return fmt::format("the files of {} have other names or sizes now", key);
+  }
+  return fmt::format("{} is as long as before, but its content is another now", key);
+}
+
+}  // namespace
+
+std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& group) {
+  std::string text;
+  throw_together(group, caught([&] {
+                   if (group.rank() != 0) {
+                     return;
+                   }
+                   Json json = Json::object();
+                   for (const DataSource& source : sources) {
+                     if (!source.locations.empty() || !source.word.empty()) {
+                       json[source.key] = describe(source);
+                     }
+                   }
+                   text = json.dump();
+                 }));
+  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string fingerprint_samples(const TrainerData& data, Group& group) {
+  Json json{{"train", describe(*data.train, group)}};
+  if (data.held_out) {
+    json["held_out"] = describe(*data.held_out, group);
+  }
+  return json.dump();
+}
+
+std::string fingerprint_difference(const std::string& then_text, const std::string& now_text) {
+  if (then_text == now_text) {
+    return "";
+  }
+  const Json then = Json::parse(then_text, nullptr, /*allow_exceptions=*/false);
+  const Json now = Json::parse(now_text, nullptr, /*allow_exceptions=*/false);
+  if (!then.is_object() || !now.is_object()) {
+    return "their fingerprints differ";
+  }
+  for (const auto& [key, value] : now.items()) {
+    if (!then.contains(key)) {
+      return fmt::format("there was no {}, and there is one now", key);
+    }
+    if (then[key] != value) {
+      return difference(key, then[key], value);
+    }
+  }
+  for (const auto& [key, value] : then.items()) {
+    if (!now.contains(key)) {
+      return fmt::format("there was a {}, and there is none now", key);
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

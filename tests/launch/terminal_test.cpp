@@ -1,0 +1,133 @@
+// What ranks see of the launcher's terminal: nothing, but for the rank of --stdin.
+
+#include "launch/terminal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A command at a terminal, which is its controlling one, and whoever sits there.
+class Desk {
+ public:
+  explicit Desk(const std::string& script) : terminal_(make_terminal(-1)) {
+    ::fcntl(terminal_.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
+    const int fd = terminal_.write.get();
+    process_ = Process({.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
+                        .env = {{"NO_COLOR", "1"}},
+                        .stdin_fd = fd,
+                        .stdout_fd = fd,
+                        .stderr_fd = fd,
+                        .new_group = true});
+  }
+
+  void type(const std::string& keys) { write_all(terminal_.read.get(), keys.data(), keys.size()); }
+
+  // True once the screen shows it.
+  bool sees(const std::string& part) {
+    return wait_until([&] {
+      read_screen();
+      return screen_.find(part) != std::string::npos;
+    });
+  }
+
+  ExitStatus wait() {
+    std::optional<ExitStatus> status;
+    EXPECT_TRUE(wait_until([&] { return read_screen(), (status = process_.poll()).has_value(); }))
+        << screen_;
+    read_screen();
+    return status.value_or(ExitStatus{.code = -1});
+  }
+
+  const std::string& screen() const { return screen_; }
+
+ private:
+  void read_screen() {
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(terminal_.read.get(), buffer, sizeof buffer)) > 0;) {
+      screen_.append(buffer, static_cast<size_t>(n));
+    }
+  }
+
+  FdPair terminal_;
+  Process process_;
+  std::string screen_;
+};
+
+TEST(Terminal, ARankHasASessionOfItsOwn) {
+  const Output output = run_lockstep(
+      {"run", "sh", "-c", "set -- $(cat /proc/$$/stat); echo $(($6 == $$)) $(($5 == $$)) tty $7"});
+  EXPECT_EQ(output.out, "r0: 1 1 tty 0\n") << output.err;
+}
+
+// It used to be stopped by SIGTTIN, for ever and without a word.
+TEST(Terminal, ARankThatAsksForAPasswordFailsAtOnce) {
+  Desk desk(lockstep_program() + " run sh -c 'read password < /dev/tty || exit 7'");
+  EXPECT_EQ(desk.wait().code, 7) << desk.screen();
+  EXPECT_THAT(desk.screen(), HasSubstr("/dev/tty"));
+}
+
+TEST(Terminal, OneRankMayHaveIt) {
+  Desk desk("before=$(stty -g); " + lockstep_program() +
+            " run --nproc-per-node 2 --stdin 1 sh -c '"
+            "[ $RANK = 0 ] && { read line; exit 0; }; "
+            "stty -echo < /dev/tty; printf \"password: \" > /dev/tty; read word < /dev/tty; "
+            "stty echo; echo; printf \"(Pdb) \"; read line; echo $word $line; [ -t 1 ]'; "
+            "echo code $?; [ $before = $(stty -g) ] && echo restored");
+  EXPECT_TRUE(desk.sees("r1: password: "));
+  desk.type("secret\n");
+  EXPECT_TRUE(desk.sees("(Pdb) ")) << desk.screen();
+  EXPECT_EQ(desk.screen().find("secret"), std::string::npos) << "it was not to be shown";
+  desk.type("next\n");
+  EXPECT_TRUE(desk.sees("(Pdb) next")) << desk.screen();
+  EXPECT_TRUE(desk.sees("r1: secret next")) << desk.screen();
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+  EXPECT_THAT(desk.screen(), HasSubstr("code 0"));
+  EXPECT_THAT(desk.screen(), HasSubstr("restored"));
+}
+
+TEST(Terminal, CtrlCStillStopsTheJobAndTheTerminalIsGivenBack) {
+  Desk desk("before=$(stty -g); trap : INT; " + lockstep_program() +
+            " run --stdin 0 sh -c 'echo ready; exec sleep 1000'; echo code $?; "
+            "[ $before = $(stty -g) ] && echo restored");
+  EXPECT_TRUE(desk.sees("r0: ready"));
+  desk.type("\x03");
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+  EXPECT_THAT(desk.screen(), HasSubstr("code 130"));
+  EXPECT_THAT(desk.screen(), HasSubstr("restored"));
+}
+
+TEST(Terminal, InputThatIsNoTerminalIsPassedOnAsItIs) {
+  FdPair input = make_pipe();
+  write_all(input.write.get(), "a\x03\x04 b\nc", 7);
+  input.write.reset();
+  const Output output = run_process(
+      {.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "--stdin", "1", "cat"},
+       .stdin_fd = input.read.get()},
+      Deadline::after(kPatience));
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(output.out, "r1: a\x03\x04 b\nr1: c\n");
+}
+
+TEST(Terminal, ARankThatIsNotThereIsRefused) {
+  const Output output = run_lockstep({"run", "--nproc-per-node", "2", "--stdin", "2", "true"});
+  EXPECT_EQ(output.status.code, 2);
+  EXPECT_THAT(output.err, HasSubstr("--stdin 2 is not a whole number in [0, 1]"));
+  const Output hosts = run_lockstep({"run", "--hosts", "a,b", "--stdin", "0", "true"});
+  EXPECT_EQ(hosts.status.code, 2);
+  EXPECT_THAT(hosts.err, HasSubstr("--hosts"));
+}
+
+}  // namespace
+}  // namespace lockstep::test
