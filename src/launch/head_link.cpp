@@ -52,7 +52,7 @@ void HeadLink::flush() {
     }
   }
   if (is_broken()) {
-    unsent_.clear();  // the session keeps it
+    unsent_.clear();  // store::Session keeps it
   }
 }
 
