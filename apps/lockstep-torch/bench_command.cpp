@@ -19,6 +19,7 @@
 #include "bench_load_command.h"
 #include "bench_measure.h"
 #include "bench_plan.h"
+#include "bench_probe.h"
 #include "bench_rank.h"
 #include "bench_result.h"
 #include "comm/raw_gloo.h"
@@ -56,7 +57,10 @@ std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
 }
 
 void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
-  const BenchPlace place{.num_ranks = group.size(), .backend = group.backend_name()};
+  // Only this thread, and only now: the peers' threads and processes have been started before.
+  const OwnCore core(group.rank(), group.size());
+  const BenchPlace place{
+      .num_ranks = group.size(), .backend = group.backend_name(), .is_bound = core.is_bound()};
   const bool tells = group.rank() == 0;
   if (tells && !plan.json) {
     print_now(bench_header(plan, place));

@@ -31,7 +31,7 @@ constexpr double kRepeatBudgetUs = 6e5;  // for one variant at one size, if the 
 constexpr int kProbesPerRepeat = 4;
 constexpr size_t kOwnTurns = 3;  // of a round: in place, staged, the memory pass; then the peers
 constexpr auto kRest = std::chrono::milliseconds(2);  // until the other ranks sleep
-constexpr int64_t kMpiWarmUpBytes = 4 << 20;  // below it, an MPI's ranks warm up after their sleep
+constexpr int64_t kWarmUpBytes = 4 << 20;  // below it everybody warms up: others were here before
 
 double us_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
@@ -200,11 +200,10 @@ class Measurement {
   }
 
   void take_turn(size_t turn, int64_t round) {
-    const uint64_t sent = group_.traffic().network_bytes_sent;
     switch (turn) {
       case 0:
         run_batch(BenchVariant::Lockstep, result_.lockstep);
-        network_bytes_ += group_.traffic().network_bytes_sent - sent;
+        network_bytes_ += last_network_bytes_;
         return;
       case 1:
         run_batch(BenchVariant::Staged, result_.staged);
@@ -235,21 +234,34 @@ class Measurement {
     return times.batches_us.back().empty() ? CheckExtent::All : CheckExtent::Sample;
   }
 
-  void run_batch(BenchVariant variant, BenchTimes& times) {
-    const CheckExtent extent = extent_of(times);
-    const uint64_t first_salt = next_salt_;
-    next_salt_ += static_cast<uint64_t>(times.batch);
-    for (int slot = 0; slot < times.batch; ++slot) {
+  using Stamps = std::array<Clock::time_point, kMaxBatch + 1>;
+
+  // Operations on freshly written buffers: the start, then the end of each.
+  Stamps run_operations(BenchVariant variant, int batch, uint64_t first_salt) {
+    for (int slot = 0; slot < batch; ++slot) {
       case_->write(variant, slot, first_salt + static_cast<uint64_t>(slot));
     }
-    std::array<Clock::time_point, kMaxBatch + 1> stamps;
+    Stamps stamps;
     group_.barrier();  // all start together, whoever comes next
     stamps[0] = Clock::now();
-    for (int slot = 0; slot < times.batch; ++slot) {
+    for (int slot = 0; slot < batch; ++slot) {
       case_->run(variant, slot);
       stamps[static_cast<size_t>(slot) + 1] = Clock::now();
     }
     group_.barrier();  // nobody checks or writes while another is still timed
+    return stamps;
+  }
+
+  void run_batch(BenchVariant variant, BenchTimes& times) {
+    const CheckExtent extent = extent_of(times);
+    const uint64_t first_salt = next_salt_;
+    next_salt_ += static_cast<uint64_t>(times.batch);
+    if (options_.bytes < kWarmUpBytes) {
+      run_operations(variant, times.batch, first_salt);
+    }
+    const uint64_t sent = group_.traffic().network_bytes_sent;
+    const Stamps stamps = run_operations(variant, times.batch, first_salt);
+    last_network_bytes_ = group_.traffic().network_bytes_sent - sent;
     // Ranks of one host share the clock. The largest of the negative begin is the first one's.
     std::vector<double> last_us{-us_between(Clock::time_point{}, stamps[0])};
     for (int slot = 0; slot <= times.batch; ++slot) {
@@ -268,7 +280,7 @@ class Measurement {
     times.add(mpi.run({.bytes = options_.bytes / element * element,
                        .element_bytes = element,
                        .batch = times.batch,
-                       .warm_up = options_.bytes < kMpiWarmUpBytes ? 1 : 0,
+                       .warm_up = options_.bytes < kWarmUpBytes ? 1 : 0,
                        .first_salt = next_mpi_salt_,
                        .check_all = extent_of(times) == CheckExtent::All ? 1 : 0}));
     next_mpi_salt_ += times.batch;
@@ -313,7 +325,8 @@ class Measurement {
   std::vector<int64_t> peer_rounds_;  // of each peer; those of an MPI on rank 0
   uint64_t next_salt_ = 0;
   int64_t next_mpi_salt_ = 0;
-  uint64_t network_bytes_ = 0;  // that this rank sent for BenchVariant::Lockstep
+  uint64_t network_bytes_ = 0;       // that this rank sent for BenchVariant::Lockstep
+  uint64_t last_network_bytes_ = 0;  // and in the last timed batch, whosever it was
 };
 
 }  // namespace

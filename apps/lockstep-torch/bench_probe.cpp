@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <sched.h>
 #include <thread>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -44,18 +45,49 @@ void pin_this_thread(int cpu) {
   ::sched_setaffinity(0, sizeof set, &set);
 }
 
+// As it was before OwnCore bound a thread: the first call decides.
+const std::vector<int>& usable_cpus() {
+  static const std::vector<int> cpus = [] {
+    std::vector<int> found;
+    cpu_set_t set;
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+      for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &set)) {
+          found.push_back(cpu);
+        }
+      }
+    }
+    return found;
+  }();
+  return cpus;
+}
+
 }  // namespace
 
-std::optional<double> core_roundtrip_ns() {
-  cpu_set_t usable;
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < 2) {
-    return std::nullopt;
+OwnCore::OwnCore(int rank, int num_ranks) {
+  const std::vector<int>& cpus = usable_cpus();
+  if (num_ranks <= static_cast<int>(cpus.size())) {
+    pin_this_thread(cpus[static_cast<size_t>(rank)]);
+    is_bound_ = true;
   }
-  std::array<int, 2> cpus{};
-  for (int cpu = 0, found = 0; found < 2; ++cpu) {
-    if (CPU_ISSET(cpu, &usable)) {
-      cpus[static_cast<size_t>(found++)] = cpu;
+}
+
+OwnCore::~OwnCore() {
+  if (is_bound_) {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (const int cpu : usable_cpus()) {
+      CPU_SET(cpu, &all);
     }
+    ::sched_setaffinity(0, sizeof all, &all);
+  }
+}
+
+std::optional<double> core_roundtrip_ns() {
+  const std::vector<int>& cpus = usable_cpus();
+  cpu_set_t before;
+  if (cpus.size() < 2 || ::sched_getaffinity(0, sizeof before, &before) != 0) {
+    return std::nullopt;
   }
   Line line;
   constexpr int kTurns = static_cast<int>(kNumRuns) * kTripsPerRun;
@@ -76,7 +108,7 @@ std::optional<double> core_roundtrip_ns() {
         kTripsPerRun;
   }
   other.join();
-  ::sched_setaffinity(0, sizeof usable, &usable);
+  ::sched_setaffinity(0, sizeof before, &before);
   std::nth_element(runs.begin(), runs.begin() + kNumRuns / 2, runs.end());
   return runs[kNumRuns / 2];
 }

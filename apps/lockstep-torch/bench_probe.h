@@ -7,8 +7,23 @@
 
 namespace lockstep {
 
+// While it lives, the calling thread stays on a core of its own, as an MPI's ranks do: rank r on
+// the r-th that this process may use. Where ranks outnumber cores nothing is done.
+class OwnCore {
+ public:
+  OwnCore(int rank, int num_ranks);
+  ~OwnCore();
+  OwnCore(const OwnCore&) = delete;
+  OwnCore& operator=(const OwnCore&) = delete;
+
+  bool is_bound() const { return is_bound_; }
+
+ private:
+  bool is_bound_ = false;
+};
+
 // A cache line's way from one core to another and back, in nanoseconds: the median of many short
-// runs between two pinned threads. Nothing where this process may use one core only. On virtual
+// runs between two pinned threads. Nothing where this process has one core only. On virtual
 // machines it changes by a factor of four from second to second, and small collectives with it.
 std::optional<double> core_roundtrip_ns();
 

@@ -54,6 +54,7 @@ struct BenchResult {
 struct BenchPlace {
   int num_ranks = 1;
   std::string backend;
+  bool is_bound = false;  // each rank to a core of its own
 };
 
 double median(std::vector<double> values);  // of nothing: 0

@@ -75,7 +75,8 @@ struct alignas(kLineBytes) RankStatus {
 
 inline constexpr size_t kSlotBytes = 1 << 20;
 inline constexpr size_t kChunkBytes = 256 << 10;
-static_assert(kNumChunkSlots * kChunkBytes <= kSlotBytes);
+inline constexpr size_t kSumBytes = 64 << 10;  // of three chunks: a rank's sums for the others
+static_assert(kNumChunkSlots * kChunkBytes + kSumBytes <= kSlotBytes);
 inline constexpr int kMaxRanks = 4096;  // each has at least a cache line of a chunk
 
 // Offsets into an arena, for a team of `size` ranks.

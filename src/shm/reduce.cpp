@@ -16,9 +16,7 @@ namespace {
 constexpr size_t kAlignBytes = 64;  // no two ranks write to one cache line
 static_assert(kMaxRanks * kAlignBytes <= kChunkBytes);
 constexpr size_t kMinBlockBytes = 4 << 10;  // of a claimed block
-constexpr size_t kMaxBlockBytes = 256 << 10;
-constexpr size_t kPassBytes = 1 << 20;  // between two looks at whether to stop
-constexpr int kBlocksPerRank = 2;       // claimed blocks: enough to even out late ranks
+constexpr size_t kPassBytes = 1 << 20;      // between two looks at whether to stop
 
 // Elements [begin, end).
 struct Range {
@@ -178,8 +176,8 @@ size_t Team::claim() {
 void Team::reduce_claimed(const Task& task) {
   const size_t element = element_bytes(task.type);
   const size_t bytes = payload_bytes(task);
-  const size_t even_share = bytes / static_cast<size_t>(size_) / kBlocksPerRank;
-  const size_t block_bytes = std::clamp(even_share, kMinBlockBytes, kMaxBlockBytes);
+  const size_t even_share = bytes / static_cast<size_t>(size_) / tactics_.blocks_per_rank;
+  const size_t block_bytes = std::clamp(even_share, kMinBlockBytes, tactics_.max_block_bytes);
   const size_t num_blocks = std::max<size_t>(1, bytes / block_bytes);
   gather_inputs();
   Counter& completed = protocol_.words().completed;
@@ -235,13 +233,13 @@ void Team::reduce_scatter(const Task& task) {
 // other.
 class PieceMap {
  public:
-  PieceMap(const Task& task, int size)
+  PieceMap(const Task& task, int size, size_t chunk_bytes)
       : num_ranks_(static_cast<size_t>(size)),
         element_(element_bytes(task.type)),
         count_(task.count),
         scatters_(task.kind == Kind::ReduceScatter),
         // Aligned down, and at least one line (kMaxRanks).
-        piece_(kChunkBytes / num_ranks_ / kAlignBytes * kAlignBytes / element_) {}
+        piece_(chunk_bytes / num_ranks_ / kAlignBytes * kAlignBytes / element_) {}
 
   size_t num_chunks() const {
     const size_t per_chunk = scatters_ ? piece_ : piece_ * num_ranks_;
@@ -271,25 +269,40 @@ class PieceMap {
   const size_t piece_;  // elements, at most
 };
 
-// Copies between this rank's memory and its slot, all pieces but its own.
+// Where a rank leaves the sums of its piece of a chunk, if the others fetch them: behind the chunks
+// of its slot. Written again three chunks later, after all ranks have staged that one, and so have
+// copied this one out.
+std::byte* Team::sum_slot(int rank, size_t chunk) const {
+  return slot(rank) + (kNumChunkSlots * kChunkBytes) +
+         chunk % kNumChunkSlots * (kSumBytes / kNumChunkSlots / kLineBytes * kLineBytes);
+}
+
+// Copies between this rank's memory and the slots, all pieces but its own.
 void Team::copy_pieces(const PieceMap& map, size_t chunk, std::byte* memory, size_t element,
                        Direction direction) const {
   std::byte* const slot = chunk_slot(rank_, chunk);
-  for (int owner = 0; owner < size_; ++owner) {
+  for (int step = 1; step < size_; ++step) {
+    const int owner = (rank_ + step) % size_;  // not all at the lines of the same one at once
     const auto place = static_cast<size_t>(owner);
     const Range piece = map.piece(chunk, place);
-    if (owner == rank_ || piece.size() == 0) {
+    if (piece.size() == 0) {
       continue;
     }
     std::byte* const here = memory + piece.begin * element;
     std::byte* const there = slot + map.slot_offset(place);
-    std::memcpy(direction == Direction::In ? there : here,
-                direction == Direction::In ? here : there, piece.size() * element);
+    if (direction == Direction::In) {
+      std::memcpy(there, here, piece.size() * element);
+    } else {
+      std::memcpy(here, tactics_.fetches_sums ? sum_slot(owner, chunk) : there,
+                  piece.size() * element);
+    }
   }
 }
 
-// Reduces this rank's piece of `chunk`. AllReduce: the sum goes back into the lines that the peers'
-// values were read from, which is much cheaper than a place of its own (those lines are here now).
+// Reduces this rank's piece of `chunk`. AllReduce among few ranks: the sum goes back into the lines
+// that the peers' values were read from, which is much cheaper than a place of its own (those lines
+// are here now). Among many, so many lines would have to change hands twice that a place of its own
+// is cheaper.
 void Team::reduce_piece(const Task& task, const PieceMap& map, size_t chunk) const {
   const size_t element = element_bytes(task.type);
   const auto self = static_cast<size_t>(rank_);
@@ -307,6 +320,8 @@ void Team::reduce_piece(const Task& task, const PieceMap& map, size_t chunk) con
   if (task.kind == Kind::ReduceScatter) {
     const size_t within = piece.begin - self * task.count;
     destinations = {static_cast<std::byte*>(task.output) + within * element};
+  } else if (tactics_.fetches_sums) {
+    destinations = {sources[self], sum_slot(rank_, chunk)};
   }
   kernel_for(task)({.sources = sources.data(),
                     .num_sources = size_,
@@ -320,7 +335,7 @@ void Team::reduce_piece(const Task& task, const PieceMap& map, size_t chunk) con
 // are enough: a rank fills slot c % 3 again only after it has seen that all are done with chunk c
 // - 3.
 void Team::reduce_pipelined(const Task& task) {
-  const PieceMap map(task, size_);
+  const PieceMap map(task, size_, tactics_.chunk_bytes);
   const size_t num_chunks = map.num_chunks();
   const size_t element = element_bytes(task.type);
   auto* const input = const_cast<std::byte*>(static_cast<const std::byte*>(task.input));

@@ -17,6 +17,13 @@ struct Tactics {
   size_t flat_bytes = 0;       // of a rank: every rank reduces everything for itself
   size_t slice_bytes = 0;      // of all ranks: every rank reduces one slice for all
   size_t small_bytes = 0;      // of a rank: ordinary memory goes through the slots whole
+  // How the rest of ordinary memory goes, chunk by chunk.
+  size_t chunk_bytes = 0;     // of a rank; at most kChunkBytes
+  bool fetches_sums = false;  // a sum lies at the rank that made it, instead of going back into the
+                              // slots of all: dearer for few ranks, cheaper for many
+  // How the rest of shared memory is dealt out, block by block.
+  size_t blocks_per_rank = 0;  // enough to even out late ranks
+  size_t max_block_bytes = 0;
 
   static Tactics for_ranks(int num_ranks, int num_cores);
 };

@@ -172,6 +172,7 @@ class Team {
   std::byte* shared_input(int rank) const;
   std::byte* slot(int rank) const;
   std::byte* chunk_slot(int rank, size_t chunk) const;
+  std::byte* sum_slot(int rank, size_t chunk) const;
   // Every rank's input, if it is not in place, goes whole into a slot before the ranks meet.
   bool is_small(const Task& task) const;
   // So little that the last rank to arrive does the whole reduction before the others wake.

@@ -74,6 +74,7 @@ TEST(Bench, JsonHoldsEveryFigure) {
       bench_json({"allreduce", "--ranks", "2", "--bytes", "4K,65536", "--repeats", "1"});
   EXPECT_EQ(answer.at("ranks"), 2);
   EXPECT_EQ(answer.at("backend"), "shm");
+  EXPECT_EQ(answer.at("bound"), ::sysconf(_SC_NPROCESSORS_ONLN) > 1);
   if (::sysconf(_SC_NPROCESSORS_ONLN) > 1) {
     EXPECT_GT(answer.at("core_roundtrip_ns"), 10);
     EXPECT_LT(answer.at("core_roundtrip_ns"), 1e6);

@@ -170,7 +170,8 @@ TEST_P(TeamOfThreads, BarrierHoldsUntilAllHaveCome) {
 
 constexpr World kWorlds[] = {{1, Cores::Enough}, {2, Cores::TooFew}, {2, Cores::Enough},
                              {3, Cores::TooFew}, {3, Cores::Enough}, {4, Cores::TooFew},
-                             {7, Cores::TooFew}, {7, Cores::Enough}, {8, Cores::TooFew}};
+                             {7, Cores::TooFew}, {7, Cores::Enough}, {8, Cores::TooFew},
+                             {17, Cores::Enough}};
 
 INSTANTIATE_TEST_SUITE_P(Worlds, TeamOfThreads, ::testing::ValuesIn(kWorlds),
                          [](const auto& world) {
