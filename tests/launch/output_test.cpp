@@ -146,6 +146,32 @@ TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
   EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
 }
 
+// The shell runs its trap when what it waits for has written all it has to say.
+TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
+  TempFolder folder;
+  FdPair out = make_pipe(), err = make_pipe();
+  const std::string talk = "setsid head -c 3000000 /dev/zero; ";
+  const std::string complain = GetParam() ? "setsid head -c 3000000 /dev/zero >&2; " : "";
+  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+                            fmt::format("cd {}; trap 'echo > saved$RANK; exit 0' TERM; "
+                                        "echo > up$RANK; {}{}sleep 1000",
+                                        folder.path(), talk, complain)},
+                   .stdout_fd = out.write.get(),
+                   .stderr_fd = err.write.get(),
+                   .new_group = true});
+  ASSERT_TRUE(wait_until([&] {
+    pollfd room{.fd = out.write.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&room, 1, 0) == 0 && fs::exists(folder.at("up0")) && fs::exists(folder.at("up1"));
+  }));
+  const auto told = Clock::now();
+  process.kill(SIGTERM);
+  const auto status = process.wait(Deadline::after(kPatience));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code, 143);
+  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+  EXPECT_TRUE(fs::exists(folder.at("saved0")) && fs::exists(folder.at("saved1")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "both" : "output"; });
 
