@@ -303,6 +303,7 @@ void Leader::obey(const HeadMessage& message) {
       }
       break;
     case HeadSays::Hurry:
+      told_to_stop_ = true;
       if (ranks_) {
         ranks_->hurry();
       }

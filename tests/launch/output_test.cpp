@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/secret.h"
+#include "base/socket.h"
 #include "launch/job.h"
 #include "support/service.h"
 
@@ -174,6 +176,37 @@ TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
 
 INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "both" : "output"; });
+
+// The signal comes to one node; nobody reads what the other one says either.
+TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
+  const std::map<std::string, std::string> env{{"LOCKSTEP_JOB_SECRET", make_secret()}};
+  for (const size_t told_node : {0, 1}) {
+    const uint16_t port = Listener({"127.0.0.1", 0}).endpoint().port;
+    FdPair pipes[2] = {make_pipe(), make_pipe()};
+    Process nodes[2];
+    for (size_t node = 0; node < 2; ++node) {
+      nodes[node] = Process(
+          {.argv = {lockstep_program(), "run", "--nnodes=2", fmt::format("--node-rank={}", node),
+                    "--master-addr=127.0.0.1", fmt::format("--master-port={}", port), "yes"},
+           .env = env,
+           .stdout_fd = pipes[node].write.get(),
+           .stderr_fd = pipes[node].write.get(),
+           .new_group = true});
+    }
+    for (const FdPair& pipe : pipes) {
+      ASSERT_TRUE(wait_until([&] {
+        pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
+        return ::poll(&room, 1, 0) == 0;
+      }));
+    }
+    nodes[told_node].kill(SIGTERM);
+    for (Process& node : nodes) {
+      const auto status = node.wait(Deadline::after(std::chrono::seconds(8)));
+      ASSERT_TRUE(status.has_value()) << "the grace alone is 10 s; told was node " << told_node;
+      EXPECT_EQ(status->code, 143);
+    }
+  }
+}
 
 TEST(Output, ALimitOfFilesIsNamed) {
   const Output output =
