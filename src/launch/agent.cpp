@@ -1,5 +1,6 @@
 #include "launch/agent.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -169,7 +170,7 @@ bool Agent::has_room(const Rank& rank, size_t stream) const {
 }
 
 Deadline Agent::next_timeout() const {
-  Deadline next = Deadline::never();
+  Deadline next = patience_[0].until.earlier(patience_[1].until);
   for (const Console& console : consoles_) {
     if (console.is_busy()) {
       next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
@@ -217,6 +218,7 @@ void Agent::relay() {
     typed_->write_some();
   }
   write_consoles();
+  leave_frozen_readers();
   for (size_t i = 0; i < sources.size(); ++i) {
     if (polls[first_source + i].revents != 0) {
       read_stream(*sources[i].first, sources[i].second);
@@ -232,6 +234,24 @@ void Agent::write_consoles() {
   for (Console& console : consoles_) {
     if (console.backlog() > 0) {
       console.write_some();
+    }
+  }
+}
+
+// A rank that is told to end may have a state to save, and cannot while it waits for a reader.
+void Agent::leave_frozen_readers() {
+  for (size_t s = 0; s < kNumStreams; ++s) {
+    Console& console = consoles_[s];
+    Patience& patience = patience_[s];
+    const bool is_taken = console.bytes_taken() != patience.bytes_taken;
+    patience.bytes_taken = console.bytes_taken();
+    if (!in_a_hurry_ || console.backlog() == 0 || console.reader_is_left()) {
+      patience.until = Deadline::never();
+    } else if (is_taken || patience.until.is_never()) {
+      patience.until = Deadline::after(kReaderPatience);
+    } else if (patience.until.expired()) {
+      patience.until = Deadline::never();
+      console.leave_reader();
     }
   }
 }
@@ -263,9 +283,11 @@ void Agent::read_leader() {
       return;
     }
     const Message& message = *received.message;
-    in_a_hurry_ = in_a_hurry_ || message.kind == MessageKind::Kill ||
-                  (message.kind == MessageKind::Stop && message.status.signal != 0);
-    send_message(control_.get(), message);
+    in_a_hurry_ =
+        in_a_hurry_ || message.kind == MessageKind::Hurry || message.kind == MessageKind::Kill;
+    if (message.kind != MessageKind::Hurry) {
+      send_message(control_.get(), message);
+    }
   }
 }
 
@@ -395,27 +417,21 @@ void Agent::flush() {
     }
   }
   // A reader who is slow is waited for, as a pager's; but not when the user has ended the job.
-  size_t left = SIZE_MAX;
-  Deadline taken_by = Deadline::never();
-  for (size_t backlog = 0; (backlog = consoles_[0].backlog() + consoles_[1].backlog()) > 0;) {
-    if (!in_a_hurry_) {
-      taken_by = Deadline::never();
-    } else if (backlog < left || taken_by.is_never()) {
-      taken_by = Deadline::after(kReaderPatience);
-    } else if (taken_by.expired()) {
-      return;
-    }
-    left = backlog;
+  const auto is_awaited = [](const Console& console) {
+    return console.backlog() > 0 && !console.reader_is_left();
+  };
+  while (std::any_of(consoles_.begin(), consoles_.end(), is_awaited)) {
     std::vector<pollfd> polls{{leader_fd_, POLLIN, 0}};
     for (const Console& console : consoles_) {
       polls.push_back(
           {console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
     }
-    ::poll(polls.data(), polls.size(), next_timeout().earlier(taken_by).poll_ms());
+    ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
     if (polls[0].revents != 0) {
       read_leader();
     }
     write_consoles();
+    leave_frozen_readers();
   }
 }
 

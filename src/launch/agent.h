@@ -53,6 +53,12 @@ class Agent {
     std::string take_error() const;
   };
 
+  // With a console's reader, once the user has ended the job.
+  struct Patience {
+    uint64_t bytes_taken = 0;
+    Deadline until = Deadline::never();
+  };
+
   std::vector<WorkerStreams> open_streams();
   Stream open_stream(const WorkerPlan& worker, size_t stream);
   void open_input(Rank& rank, WorkerStreams& ends);
@@ -63,6 +69,7 @@ class Agent {
   Deadline next_timeout() const;
   bool has_room(const Rank& rank, size_t stream) const;
   void write_consoles();
+  void leave_frozen_readers();
   void give_out_unfinished();
   void read_leader();
   void read_guardian();
@@ -78,6 +85,7 @@ class Agent {
   const NodePlan& plan_;
   const int leader_fd_;
   std::array<Console, kNumStreams> consoles_;
+  std::array<Patience, kNumStreams> patience_;
   std::array<LogFile, kNumStreams> filtered_;  // the lines that hold one of the filters
   std::vector<Rank> ranks_;
   LentTerminal keyboard_;

@@ -96,10 +96,17 @@ void Console::open_without_blocking() {
   }
 }
 
+void Console::leave_reader() {
+  queue_.clear();
+  queued_bytes_ = 0;
+  reader_is_left_ = true;
+}
+
 void Console::add(const ConsolePiece& piece) {
-  if (closed_ || failed_) {
+  if (closed_ || failed_ || (reader_is_left_ && !has_room())) {
     return;
   }
+  reader_is_left_ = false;
   if (!is_opened_) {
     open_without_blocking();
     is_opened_ = true;
@@ -203,6 +210,7 @@ bool Console::write_chunk() {
     return false;
   }
   written_ += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  bytes_taken_ += static_cast<uint64_t>(std::max<ssize_t>(n, 0));
   if (written_ < chunk_.size()) {
     return n > 0;  // still locked: the rest of the line comes first
   }
@@ -215,14 +223,18 @@ bool Console::write_chunk() {
   return true;
 }
 
+bool Console::has_room() const {
+  pollfd room{.fd = fd_, .events = POLLOUT, .revents = 0};
+  return ::poll(&room, 1, 0) == 1;
+}
+
 void Console::write_some() {
   constexpr int kWrites = 16;
   for (int i = 0; i < kWrites; ++i) {
     if (chunk_.empty() && !next_chunk()) {
       break;
     }
-    pollfd room{.fd = fd_, .events = POLLOUT, .revents = 0};
-    if ((!chunk_.empty() && ::poll(&room, 1, 0) != 1) || !write_chunk()) {
+    if ((!chunk_.empty() && !has_room()) || !write_chunk()) {
       break;
     }
   }

@@ -72,6 +72,14 @@ class Console {
 
   size_t backlog() const { return queued_bytes_ + chunk_.size() - written_; }
 
+  // All bytes that were written so far: what a reader who reads makes grow.
+  uint64_t bytes_taken() const { return bytes_taken_; }
+
+  // For a reader who does not read: what is queued is dropped, and so is what comes until there is
+  // room again. The piece that is under way stays.
+  void leave_reader();
+  bool reader_is_left() const { return reader_is_left_; }
+
   // Call it when poll(2) says that fd() can be written to; otherwise it does nothing. Writes as
   // many whole pieces at once as a pipe takes without tearing them (PIPE_BUF), a longer one by
   // itself.
@@ -97,6 +105,7 @@ class Console {
   void open_without_blocking();
   bool next_chunk();
   static void render(const Entry& entry, OpenLine& line, std::string& out);
+  bool has_room() const;
   bool write_chunk();
   ssize_t write_once(const char* bytes, size_t size) const;
   void give_up(int error);
@@ -113,6 +122,8 @@ class Console {
   std::string chunk_;  // rendered and under way; the place is locked while there is one
   size_t written_ = 0;
   bool is_busy_ = false;
+  uint64_t bytes_taken_ = 0;
+  bool reader_is_left_ = false;
   bool closed_ = false;
   bool failed_ = false;  // another error: said once, output is dropped
 };

@@ -280,6 +280,7 @@ void Coordinator::signal(int signal, Time now) {
     tell_all(HeadSays::Checkpoint);
     return;
   }
+  tell_all(HeadSays::Hurry);
   if (state_ == State::Stopping && start_anew_) {  // without it the job would have gone on
     start_anew_ = false;
     cause_ = {.signal = signal};

@@ -19,7 +19,8 @@ using Json = nlohmann::json;
 
 constexpr std::array kMemberWords{"join", "started", "cannot_start", "ended",  "failed",
                                   "idle", "signal",  "beat",         "staged", "cannot_stage"};
-constexpr std::array kHeadWords{"refused", "start", "stop", "kill", "checkpoint", "end", "beat"};
+constexpr std::array kHeadWords{"refused",    "start", "stop", "kill",
+                                "checkpoint", "hurry", "end",  "beat"};
 
 template <typename Kind, size_t N>
 Kind kind_of(const Json& json, const std::array<const char*, N>& words) {

@@ -81,6 +81,7 @@ enum class HeadSays {
   Stop,        // signal to all ranks, SIGKILL after the grace; 0: SIGTERM, for one has failed
   Kill,        // SIGKILL to all ranks
   Checkpoint,  // SIGUSR1 to the ranks that handle it
+  Hurry,       // the user has ended the job: nobody waits for a reader who does not read
   End,         // code, text: in a sentence; the job is over
   Beat,
 };

@@ -255,13 +255,16 @@ void Leader::read_signals() {
     const int signal = static_cast<int>(info.ssi_signo);
     const auto& stops = options_.stop_signals;
     told_to_stop_ = told_to_stop_ || std::find(stops.begin(), stops.end(), signal) != stops.end();
+    if (told_to_stop_ && ranks_ && !ranks_->is_gone()) {
+      ranks_->hurry();
+    }
     if (head_) {
       head_->signal(signal);
     } else if (link_ && !link_->is_broken()) {
       tell({.kind = MemberSays::Signal, .signal = signal});
     } else if (signal != SIGUSR1) {
       if (ranks_ && !ranks_->is_gone()) {
-        ranks_->stop();
+        ranks_->stop(signal);
       }
       end_ =
           HeadMessage{.kind = HeadSays::End,
@@ -297,6 +300,12 @@ void Leader::obey(const HeadMessage& message) {
     case HeadSays::Checkpoint:
       if (ranks_) {
         ranks_->checkpoint();
+      }
+      break;
+    case HeadSays::Hurry:
+      told_to_stop_ = true;
+      if (ranks_) {
+        ranks_->hurry();
       }
       break;
     case HeadSays::Refused:

@@ -68,7 +68,7 @@ class Leader {
   ConsoleBoard board_;
   Console voice_;  // standard error: a reader that does not read must not hold up the job
   LentTerminal keyboard_;
-  bool told_to_stop_ = false;  // by a signal
+  bool told_to_stop_ = false;  // by a signal, here or on another node
 
   // One of the two: the head is here, or it is elsewhere.
   std::unique_ptr<StoreServer> store_;

@@ -199,6 +199,10 @@ void LocalRanks::checkpoint() {
   tell_agents(MessageKind::Checkpoint);
 }
 
+void LocalRanks::hurry() {
+  tell_agents(MessageKind::Hurry);
+}
+
 void LocalRanks::tell_agents(MessageKind kind, int signal) {
   for (const AgentLink& agent : agents_) {
     if (agent.link) {

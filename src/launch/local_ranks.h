@@ -40,6 +40,7 @@ class LocalRanks {
   void stop(int signal = 0);
   void kill_now();    // SIGKILL
   void checkpoint();  // SIGUSR1 to the ranks that handle it
+  void hurry();       // whoever does not read their output is not waited for any more
 
   bool is_gone() const { return is_gone_; }  // Idle has been told
 

@@ -22,6 +22,7 @@ enum class MessageKind : int32_t {
   Stop,        // status.signal to all, SIGKILL after the grace; 0: SIGTERM, for a rank has failed
   Kill,        // SIGKILL to all, now
   Checkpoint,  // SIGUSR1 to the workers that handle it
+  Hurry,       // the user has ended the job; for the agent alone
 };
 
 struct Message {

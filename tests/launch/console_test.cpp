@@ -159,6 +159,31 @@ TEST(Console, NeverBlocks) {
   EXPECT_EQ(got, std::string(300000, 'x') + "\ny\n");
 }
 
+// The one piece that the pipe has no room for stays whole; lines after it are dropped, not torn.
+TEST(Console, AReaderWhoIsLeftMissesWhatComesUntilHeReads) {
+  FdPair pipe = make_pipe();
+  Console console({.fd = pipe.write.get()});
+  const std::string large = std::string(300000, 'x') + "\n";  // more than the pipe holds
+  console.add({.writer = 1, .text = large});
+  console.add({.writer = 1, .text = "queued\n"});
+  console.write_some();
+  const uint64_t taken = console.bytes_taken();
+  EXPECT_GT(taken, 0u);
+  console.leave_reader();
+  EXPECT_TRUE(console.reader_is_left());
+  console.add({.writer = 1, .text = "missed\n"});
+  EXPECT_EQ(console.backlog(), large.size() - taken);
+  std::string got;
+  while (console.backlog() > 0) {
+    got += read_available(pipe.read.get());
+    console.write_some();
+  }
+  console.add({.writer = 1, .text = "seen\n"});
+  EXPECT_FALSE(console.reader_is_left());
+  console.write_some();
+  EXPECT_EQ(got + read_available(pipe.read.get()), large + "seen\n");
+}
+
 TEST(Console, PrefixNamesTheNodeWhenThereAreSeveral) {
   FdPair pipe = make_pipe();
   EXPECT_EQ(line_prefix(2, 0, 1, pipe.write.get()), "r2: ");

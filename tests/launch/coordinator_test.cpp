@@ -300,9 +300,11 @@ TEST_F(JobTest, RanksThatListenAreAskedBeforeTheyAreStopped) {
   hear(0, {.kind = MemberSays::Signal, .signal = SIGUSR1});
   EXPECT_EQ(asked_, "checkpoint ");
   EXPECT_EQ(count(0, HeadSays::Checkpoint), 1);
+  EXPECT_EQ(count(0, HeadSays::Hurry), 0);
   hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
   EXPECT_EQ(asked_, "checkpoint stop ");
   EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, HeadSays::Hurry), 1) << "nobody may hold up what they write";
   pass(3s, {0});
   EXPECT_EQ(count(0, HeadSays::Stop), 1) << "they had their time";
   idle(0);

@@ -185,8 +185,8 @@ bool Job::wait_for_output(const std::string& part, int times) {
   return wait_until([&] { return count(out(), part) >= times; });
 }
 
-ExitStatus Job::wait() {
-  const auto status = process_.wait(Deadline::after(kPatience));
+ExitStatus Job::wait(std::chrono::seconds patience) {
+  const auto status = process_.wait(Deadline::after(patience));
   EXPECT_TRUE(status.has_value()) << "it still runs; it said: " << out() << err();
   return status.value_or(ExitStatus{.code = -1});
 }

@@ -2,6 +2,7 @@
 
 // `lockstep` as tests see it: started, watched, killed, and searched for what it leaves behind.
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -59,8 +60,8 @@ class Job {
 
   void kill(int signal) { process_.kill(signal); }
 
-  // Its end; a failure of the test if there is none within kPatience.
-  ExitStatus wait();
+  // Its end; a failure of the test if there is none within `patience`.
+  ExitStatus wait(std::chrono::seconds patience = kPatience);
 
   // True once nobody is left.
   bool is_gone() const;

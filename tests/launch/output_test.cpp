@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/secret.h"
+#include "base/socket.h"
 #include "launch/job.h"
 #include "support/service.h"
 
@@ -146,8 +148,65 @@ TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
   EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
 }
 
+// The shell runs its trap when what it waits for has written all it has to say.
+TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
+  TempFolder folder;
+  FdPair out = make_pipe(), err = make_pipe();
+  const std::string talk = "setsid head -c 3000000 /dev/zero; ";
+  const std::string complain = GetParam() ? "setsid head -c 3000000 /dev/zero >&2; " : "";
+  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+                            fmt::format("cd {}; trap 'echo > saved$RANK; exit 0' TERM; "
+                                        "echo > up$RANK; {}{}sleep 1000",
+                                        folder.path(), talk, complain)},
+                   .stdout_fd = out.write.get(),
+                   .stderr_fd = err.write.get(),
+                   .new_group = true});
+  ASSERT_TRUE(wait_until([&] {
+    pollfd room{.fd = out.write.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&room, 1, 0) == 0 && fs::exists(folder.at("up0")) && fs::exists(folder.at("up1"));
+  }));
+  const auto told = Clock::now();
+  process.kill(SIGTERM);
+  const auto status = process.wait(Deadline::after(kPatience));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code, 143);
+  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+  EXPECT_TRUE(fs::exists(folder.at("saved0")) && fs::exists(folder.at("saved1")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "both" : "output"; });
+
+// The signal comes to one node; nobody reads what the other one says either.
+TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
+  const std::map<std::string, std::string> env{{"LOCKSTEP_JOB_SECRET", make_secret()}};
+  for (const size_t told_node : {0, 1}) {
+    const uint16_t port = Listener({"127.0.0.1", 0}).endpoint().port;
+    FdPair pipes[2] = {make_pipe(), make_pipe()};
+    Process nodes[2];
+    for (size_t node = 0; node < 2; ++node) {
+      nodes[node] = Process(
+          {.argv = {lockstep_program(), "run", "--nnodes=2", fmt::format("--node-rank={}", node),
+                    "--master-addr=127.0.0.1", fmt::format("--master-port={}", port), "yes"},
+           .env = env,
+           .stdout_fd = pipes[node].write.get(),
+           .stderr_fd = pipes[node].write.get(),
+           .new_group = true});
+    }
+    for (const FdPair& pipe : pipes) {
+      ASSERT_TRUE(wait_until([&] {
+        pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
+        return ::poll(&room, 1, 0) == 0;
+      }));
+    }
+    nodes[told_node].kill(SIGTERM);
+    for (Process& node : nodes) {
+      const auto status = node.wait(Deadline::after(std::chrono::seconds(8)));
+      ASSERT_TRUE(status.has_value()) << "the grace alone is 10 s; told was node " << told_node;
+      EXPECT_EQ(status->code, 143);
+    }
+  }
+}
 
 TEST(Output, ALimitOfFilesIsNamed) {
   const Output output =

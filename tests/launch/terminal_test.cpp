@@ -1,69 +1,15 @@
 // What ranks see of the launcher's terminal: nothing, but for the rank of --stdin.
 
-#include "launch/terminal.h"
-
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launch/desk.h"
 #include "launch/job.h"
 
 namespace lockstep::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A command at a terminal, which is its controlling one, and whoever sits there.
-class Desk {
- public:
-  explicit Desk(const std::string& script) : terminal_(make_terminal(-1)) {
-    ::fcntl(terminal_.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
-    const int fd = terminal_.write.get();
-    process_ = Process({.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
-                        .env = {{"NO_COLOR", "1"}},
-                        .stdin_fd = fd,
-                        .stdout_fd = fd,
-                        .stderr_fd = fd,
-                        .new_group = true});
-  }
-
-  void type(const std::string& keys) { write_all(terminal_.read.get(), keys.data(), keys.size()); }
-
-  // True once the screen shows it.
-  bool sees(const std::string& part) {
-    return wait_until([&] {
-      read_screen();
-      return screen_.find(part) != std::string::npos;
-    });
-  }
-
-  ExitStatus wait() {
-    std::optional<ExitStatus> status;
-    EXPECT_TRUE(wait_until([&] { return read_screen(), (status = process_.poll()).has_value(); }))
-        << screen_;
-    read_screen();
-    return status.value_or(ExitStatus{.code = -1});
-  }
-
-  const std::string& screen() const { return screen_; }
-
- private:
-  void read_screen() {
-    char buffer[4096];
-    for (ssize_t n; (n = ::read(terminal_.read.get(), buffer, sizeof buffer)) > 0;) {
-      screen_.append(buffer, static_cast<size_t>(n));
-    }
-  }
-
-  FdPair terminal_;
-  Process process_;
-  std::string screen_;
-};
 
 TEST(Terminal, ARankHasASessionOfItsOwn) {
   const Output output = run_lockstep(
