@@ -1,6 +1,5 @@
 // The recipe "resnet50" on pictures in files, down to one that cannot be read.
 #include <filesystem>
-#include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,23 +19,8 @@ using testing::ThrowsMessage;
 
 // Mostly red and mostly blue ones, with noise.
 void write_pictures(const std::string& folder, int num_each) {
-  std::mt19937 dice(3);
-  for (const bool is_red : {true, false}) {
-    const std::string place = folder + (is_red ? "/red" : "/blue");
-    std::filesystem::create_directories(place);
-    for (int i = 0; i < num_each; ++i) {
-      const test::PictureOptions picture{
-          .width = 48, .height = 40, .colour = [&](int, int) {
-            const auto noise = [&] { return static_cast<int>(dice() % 80); };
-            return test::Rgb{(is_red ? 150 : 20) + noise(), 40 + noise(),
-                             (is_red ? 20 : 150) + noise()};
-          }};
-      const std::string bytes = i % 4 == 0 ? test::png_bytes(picture) : test::jpeg_bytes(picture);
-      const UniqueFd fd = open_file(fmt::format("{}/{}.{}", place, i, i % 4 == 0 ? "png" : "jpg"),
-                                    O_WRONLY | O_CREAT);
-      write_all(fd.get(), bytes.data(), bytes.size());
-    }
-  }
+  test::write_noisy_pictures(folder + "/red", {.num = num_each, .colour = {150, 40, 20}});
+  test::write_noisy_pictures(folder + "/blue", {.num = num_each, .colour = {20, 40, 150}});
 }
 
 TrainResult train(const std::string& folder, const std::string& more = "") {

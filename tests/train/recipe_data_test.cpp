@@ -19,6 +19,7 @@
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
 #include "train/recipe.h"
+#include "train/tiny_bert.h"
 
 namespace lockstep {
 namespace {
@@ -155,16 +156,16 @@ TEST(Classify, ALabelThatTheLogitsHaveNotIsASentence) {
 
 // [PAD] is 3 for the tokenizer and 0, its [UNK], for config.json.
 std::string make_bert(const TempFolder& folder, int64_t vocab_size) {
-  const BertForSequenceClassification model(BertOptions{.vocab_size = vocab_size,
-                                                        .hidden_size = 8,
-                                                        .num_layers = 2,
-                                                        .num_heads = 2,
-                                                        .ffn_size = 16,
-                                                        .max_positions = 16,
-                                                        .pad_token = 0,
-                                                        .initializer_range = 0.5});
-  save_pretrained(*model, folder.at("bert"));
-  folder.file("bert/vocab.txt", kVocabulary);
+  test::write_bert(folder.at("bert"),
+                   {.vocab_size = vocab_size,
+                    .hidden_size = 8,
+                    .num_layers = 2,
+                    .num_heads = 2,
+                    .ffn_size = 16,
+                    .max_positions = 16,
+                    .pad_token = 0,
+                    .initializer_range = 0.5},
+                   kVocabulary);
   return folder.at("bert");
 }
 
