@@ -84,6 +84,21 @@ TEST(ModelFiles, AreAllThatAModelIsMadeOfAgain) {
   }
 }
 
+TEST(ModelFiles, AModelIsJudgedByDataOfTheirOwnWhereItsTrainingDataAreGone) {
+  const test::TempFolder folder;
+  Group group = make_single_group();
+  publish_bert(folder);
+  const ModelFiles files = bert_recipe(folder)->make(group).files;
+  std::filesystem::rename(folder.at("a.jsonl"), folder.at("b.jsonl"));
+  const auto recipe = recipe_of(
+      fmt::format("recipe = \"bert-classify\"\n[model]\npretrained = \"{0}/bert\"\n[data]\n"
+                  "train = \"{0}/a.jsonl\"\nmax_length = 8\nheld_out = \"{0}/b.jsonl\"\n",
+                  folder.path()));
+  const Ingredients made = recipe->make(group, {.kept = &files, .judges_only = true});
+  EXPECT_EQ(made.data.held_out->size(), 2);
+  EXPECT_ANY_THROW(recipe->make(group, {.kept = &files})) << "whoever trains needs them";
+}
+
 TEST(ModelFiles, TheConfigurationKeepsWhatTheOriginalSaidAndForgetsWhatIsNoLongerTrue) {
   const test::TempFolder folder;
   Group group = make_single_group();

@@ -14,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -71,6 +72,33 @@ TEST(PictureLearning, HeldOutClassesAreMatchedByName) {
   std::filesystem::rename(folder.at("judge/red"), folder.at("judge/green"));
   EXPECT_THAT([&] { make(data); }, ThrowsMessage<UsageError>(
                                        HasSubstr("the folder \"green\" in " + folder.at("judge"))));
+}
+
+// A checkpoint's model is judged by folders that lack classes, or that are all there is left.
+TEST(PictureLearning, ACheckpointKnowsItsClassesByName) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("train"), 2);
+  const std::string model =
+      "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\nnum_classes = 3\n[data]\n"
+      "picture_size = 32\nheld_out_share = 0.5\n";
+  Group group = make_single_group();
+  const auto make_of = [&](const std::string& data, const MakeOptions& options) {
+    Config config = Config::from_text(model + data);
+    return read_recipe(config)->make(group, options);
+  };
+  const ModelFiles files = make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
+  EXPECT_THAT(labels_of(files.at("config.json")), ElementsAre("blue", "red", "LABEL_2"));
+  std::filesystem::remove_all(folder.at("train/blue"));
+  std::filesystem::rename(folder.at("train"), folder.at("new"));
+  const MakeOptions judge{.kept = &files, .judges_only = true};
+  for (const char* data :
+       {"folder = \"{0}/new\"", "folder = \"{0}/train\"\nheld_out_folder = \"{0}/new\""}) {
+    const Ingredients made = make_of(fmt::format(fmt::runtime(data), folder.path()), judge);
+    EXPECT_EQ(first_of(*made.data.held_out, 0).target.item<int64_t>(), 1) << data;
+  }
+  std::filesystem::rename(folder.at("new/red"), folder.at("new/green"));
+  EXPECT_THAT([&] { make_of(fmt::format("folder = \"{}/new\"", folder.path()), judge); },
+              ThrowsMessage<UsageError>(HasSubstr("the folder \"green\"")));
 }
 
 TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
