@@ -71,8 +71,8 @@ std::string sorted_reviews(int num_each) {
 std::string review_recipe() {
   return "recipe = \"bert-classify\"\n"
          "[model]\npretrained = \"bert\"\nnum_labels = 3\n"
-         "[data]\ntrain = \"reviews.jsonl\"\nheld_out_share = 0.25\nmax_length = 16\n"
-         "[train]\nepochs = 15\nbatch_size = 12\nlr = 0.01\nwarmup_steps = 5\nthreads = 1\n"
+         "[data]\ntrain = \"reviews.jsonl\"\nheld_out_share = 0.34\nmax_length = 16\n"
+         "[train]\nepochs = 25\nbatch_size = 12\nlr = 0.01\nwarmup_steps = 5\nthreads = 1\n"
          "[checkpoint]\ndir = \"runs/reviews\"\n";
 }
 
