@@ -157,6 +157,12 @@ class Resnet50 : public Recipe {
 
   int64_t num_classes(const TrainerData& data) const {
     const auto classes = std::ssize(class_names(data));
+    if (classes == 1 && num_classes_ == 0) {
+      throw UsageError(
+          "data.folder = \"{}\" has one class only (\"{}\"), so that there is nothing to tell "
+          "apart; give a folder that holds a folder for each class, or set model.num_classes",
+          folder_, class_names(data).front());
+    }
     if (num_classes_ > 0 && classes > num_classes_) {
       throw UsageError(
           "data.folder = \"{}\" has {} classes, which is more than model.num_classes = {}; raise "

@@ -125,6 +125,14 @@ TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
           HasSubstr("has 2 classes, which is more than model.num_classes = 1")));
 }
 
+TEST(PictureLearning, OneClassIsNothingToLearn) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("data/train"), 2);  // data.folder should have been data/train
+  const std::string data = fmt::format("folder = \"{}/data\"\n", folder.path());
+  EXPECT_THAT([&] { make(data); },
+              ThrowsMessage<UsageError>(HasSubstr("has one class only (\"train\")")));
+}
+
 TEST(PictureLearning, APictureThatCannotBeReadIsFatalOrLeftOut) {
   const test::TempFolder folder;
   write_pictures(folder.at("train"), 8);
