@@ -221,7 +221,8 @@ nlohmann::ordered_json answer(const Request& request, Group& group) {
   }
   const auto recipe = recipe_of(*checkpoint, request);
   const ModelFiles kept = kept_files(*checkpoint, request, group);
-  Ingredients made = recipe->make(group, {.kept = &kept, .with_data = request.judges()});
+  Ingredients made =
+      recipe->make(group, {.kept = &kept, .with_data = request.judges(), .judges_only = true});
   load_model(*checkpoint, *made.task->module(), request.raw, group);
   nlohmann::ordered_json json;
   json["checkpoint"] = checkpoint->path();

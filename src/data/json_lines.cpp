@@ -74,9 +74,13 @@ Json parse_json_line(std::string_view line, const std::string& place) {
     if (json.is_object()) {
       return json;
     }
-    throw FormatError("{}: it is {}, not an object", place, json.type_name());
+    throw FormatError("{}: it is {}, not an object such as {{\"text\": \"a fine film\"}}", place,
+                      json.type_name());
   } catch (const Json::parse_error& error) {
-    throw FormatError("{}: it is not JSON in UTF-8 at offset {} of the line", place, error.byte);
+    throw FormatError(
+        "{}: it is not JSON in UTF-8 at offset {} of the line; each line must be an object of its "
+        "own, such as {{\"text\": \"a fine film\"}}",
+        place, error.byte);
   } catch (const Json::out_of_range& /*error*/) {
     throw FormatError("{}: it has a number that is beyond all limits", place);
   }

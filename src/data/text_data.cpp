@@ -52,7 +52,7 @@ class TextDataset : public Dataset {
         corrupt_(options_.on_corrupt) {
     tokenizer_.encode("", {.max_length = options_.max_length});  // refuses what is too short
     if (options_.num_labels > 0) {
-      check_labels();
+      check_lines();
     }
   }
 
@@ -82,11 +82,13 @@ class TextDataset : public Dataset {
   }
 
  private:
-  // What is wrong with a label is said before the first step, not in the middle of an epoch.
-  void check_labels() const {
+  // What is wrong with a line is said before the first step, not in the middle of an epoch.
+  void check_lines() const {
     for (const LinePlace& line : lines_) {
       try {
-        label_of(parse(line), place_of(line));
+        const Json json = parse(line);
+        label_of(json, place_of(line));
+        text_field(json, options_.text_field.c_str(), place_of(line));
       } catch (const FormatError&) {
         if (options_.on_corrupt == CorruptSample::Fatal) {
           throw;

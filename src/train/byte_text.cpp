@@ -1,10 +1,16 @@
 #include "train/byte_text.h"
 
+#include <span>
+#include <string_view>
+
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
-#include "storage/storage.h"
+#include "base/byte_source.h"
+#include "data/json_lines.h"
+#include "data/text_pieces.h"
 
 namespace lockstep {
 namespace {
@@ -33,14 +39,30 @@ class ByteText : public Dataset {
   int64_t sequence_length_;
 };
 
+// Of JSON lines the texts, each with the end of a line behind it; else all there is.
+std::string read_documents(const std::string& file) {
+  const TextInput input = open_text_input(file);
+  const std::string all = input.source->read_text(0, input.source->size());
+  if (!input.is_json) {
+    return all;
+  }
+  std::string texts;
+  const MemorySource memory(std::as_bytes(std::span(all)), input.source->name());
+  for (const LinePlace& line : find_lines(memory)) {
+    const std::string place = fmt::format("{}:{}", file, line.number);
+    const std::string_view text(all.data() + line.offset_bytes, line.size_bytes);
+    texts += text_field(parse_json_line(text, place), "text", place) + "\n";
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::shared_ptr<const Dataset> open_byte_text(const std::vector<std::string>& files,
                                               int64_t sequence_length) {
   std::string text;
   for (const std::string& file : files) {
-    const auto source = open_source(file);
-    text += source->read_text(0, source->size());
+    text += read_documents(file);
   }
   if (static_cast<int64_t>(text.size()) < sequence_length) {
     throw UsageError("data.text has {} bytes, less than one sequence of data.sequence_length = {}",

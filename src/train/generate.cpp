@@ -54,6 +54,10 @@ std::vector<int64_t> generate(std::vector<int64_t> ids,
         "temperature {} must be at least 0, top-k {} at least 0 and top-p {} in (0, 1]",
         options.temperature, options.top_k, options.top_p);
   }
+  if (options.num_tokens < 0) {
+    throw UsageError("{} tokens cannot be written: give a number of at least 0",
+                     options.num_tokens);
+  }
   const at::NoGradGuard no_grad;
   Dice dice(options.seed, 0);
   for (int64_t i = 0; i < options.num_tokens; ++i) {

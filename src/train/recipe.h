@@ -52,6 +52,9 @@ struct MakeOptions {
   // these and of nothing else. Null, or without a config.json: as for a new run.
   const ModelFiles* kept = nullptr;
   bool with_data = true;  // false: no data are opened, if the model can be made without
+  // The model is judged and not trained: where data of their own to judge by are given, the
+  // training data are not opened and need not be there.
+  bool judges_only = false;
 };
 
 class Recipe {
@@ -122,7 +125,7 @@ TrainerData split_held_out(const std::shared_ptr<const Dataset>& data, const Hel
                            std::shared_ptr<const Dataset> judged = nullptr);
 
 // Sets made.data and the sentence: a drawn share of `data`, or, if `given` is there, all of `data`
-// and `given`, which came from `place`.
+// and `given`, which came from `place`. `data` may be null then: nobody trains.
 void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,
               const HeldOutShare& share, std::shared_ptr<const Dataset> judged = nullptr);
 void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,

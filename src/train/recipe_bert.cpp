@@ -92,7 +92,7 @@ class BertClassify : public Recipe {
     Ingredients made;
     made.samples = "texts";
     if (options.with_data) {
-      open(made, text);
+      open(made, text, options.judges_only);
     }
     made.files = tokenizer_files(text.tokenizer);
     const BertForSequenceClassification model = make_model(group, options, made.files);
@@ -116,13 +116,13 @@ class BertClassify : public Recipe {
   }
 
  private:
-  void open(Ingredients& made, const LabelledTextOptions& text) const {
-    const auto train = open_labelled_text(train_, text);
+  void open(Ingredients& made, const LabelledTextOptions& text, bool judges_only) const {
     if (held_out_.empty()) {
-      hold_out(made, train, held_out_share_);
-    } else {
-      hold_out(made, train, open_labelled_text(held_out_, text), held_out_);
+      hold_out(made, open_labelled_text(train_, text), held_out_share_);
+      return;
     }
+    const auto train = judges_only ? nullptr : open_labelled_text(train_, text);
+    hold_out(made, train, open_labelled_text(held_out_, text), held_out_);
   }
 
   // And its config.json.

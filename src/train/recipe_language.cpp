@@ -85,8 +85,13 @@ struct TextSettings {
   std::vector<DataSource> sources() const;
   TextSettings with_tokenizer_of(const TokenizerFolder& kept) const;
 
+  struct OpenOptions {
+    int64_t vocab_size = 0;    // of the model
+    bool judges_only = false;  // as in MakeOptions
+  };
+
   // Samples to train on and to judge by.
-  void open(Ingredients& made, int64_t vocab_size, Group& group) const;
+  void open(Ingredients& made, const OpenOptions& options, Group& group) const;
 
  private:
   std::shared_ptr<const Dataset> open_text(const std::string& files, const std::string& to,
@@ -143,13 +148,17 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
   return open_tokens({work.output}, options);
 }
 
-void TextSettings::open(Ingredients& made, int64_t vocab_size, Group& group) const {
+void TextSettings::open(Ingredients& made, const OpenOptions& options, Group& group) const {
+  const int64_t vocab_size = options.vocab_size;
   if (has_bytes() && vocab_size < kByteVocabulary) {
     throw UsageError(
         "model.vocab_size = {} has no place for the {} bytes of data.tokenizer = \"bytes\"",
         vocab_size, kByteVocabulary);
   }
-  const auto data = open_text(tokens.empty() ? text : tokens, token_file, vocab_size, group);
+  std::shared_ptr<const Dataset> data;
+  if (held_out.empty() || !options.judges_only) {
+    data = open_text(tokens.empty() ? text : tokens, token_file, vocab_size, group);
+  }
   if (held_out.empty()) {
     hold_out(made, data, held_out_share);
     return;
@@ -274,7 +283,7 @@ class MyTransformerRecipe : public Recipe {
                                                     .label_smoothing = label_smoothing_,
                                                     .kept = options.kept});
     if (options.with_data) {
-      text.open(made, sizes.vocab_size, group);
+      text.open(made, {.vocab_size = sizes.vocab_size, .judges_only = options.judges_only}, group);
     }
     return made;
   }
@@ -353,7 +362,7 @@ class Gpt2Recipe : public Recipe {
                 .kept = options.kept});
     if (options.with_data) {
       check_length(text.sequence_length, sizes.max_positions);
-      text.open(made, sizes.vocab_size, group);
+      text.open(made, {.vocab_size = sizes.vocab_size, .judges_only = options.judges_only}, group);
     }
     add_settings(made, sizes);
     return made;

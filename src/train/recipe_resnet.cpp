@@ -18,6 +18,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kNumberedLabel = "LABEL_";  // transformers' name of a class without one
+
 // What we call a ResNet of these blocks; empty if it has no name.
 std::string builtin_name(const ResNetOptions& options) {
   for (const std::string& name : builtin_config_names()) {
@@ -82,14 +84,14 @@ class Resnet50 : public Recipe {
     made.samples = "pictures";
     // Only the data say how many classes there are, where neither recipe nor checkpoint do.
     if (options.with_data || (!kept && num_classes_ == 0)) {
-      open(made);
+      open(made, options);
     }
     const int64_t classes = num_classes(made.data);
     const ResNet model = kept ? kept->as<ResNet>() : make_model(classes, group);
     made.files[kModelConfigFile] =
         kept ? options.kept->at(kModelConfigFile)
              : model_config_text(model->config(), {.original = original_config(pretrained_, group),
-                                                   .labels = class_names(made.data),
+                                                   .labels = labels(made.data),
                                                    .specials = {}});
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
@@ -133,8 +135,34 @@ class Resnet50 : public Recipe {
     return data.train ? data.train->classes() : std::vector<std::string>{};
   }
 
+  // With one for each output, also where model.num_classes leaves room for classes to come.
+  std::vector<std::string> labels(const TrainerData& data) const {
+    std::vector<std::string> names = class_names(data);
+    while (!names.empty() && std::ssize(names) < num_classes_) {
+      names.push_back(fmt::format("{}{}", kNumberedLabel, names.size()));
+    }
+    return names;
+  }
+
+  // The names of the classes that a checkpoint's model tells apart, in the order of its outputs;
+  // none where they only have numbers.
+  static std::vector<std::string> kept_classes(const MakeOptions& options) {
+    if (options.kept == nullptr || !options.kept->contains(kModelConfigFile)) {
+      return {};
+    }
+    std::vector<std::string> names = labels_of(options.kept->at(kModelConfigFile));
+    const bool has_names = !names.empty() && !names.front().starts_with(kNumberedLabel);
+    return has_names ? names : std::vector<std::string>{};
+  }
+
   int64_t num_classes(const TrainerData& data) const {
     const auto classes = std::ssize(class_names(data));
+    if (classes == 1 && num_classes_ == 0) {
+      throw UsageError(
+          "data.folder = \"{}\" has one class only (\"{}\"), so that there is nothing to tell "
+          "apart; give a folder that holds a folder for each class, or set model.num_classes",
+          folder_, class_names(data).front());
+    }
     if (num_classes_ > 0 && classes > num_classes_) {
       throw UsageError(
           "data.folder = \"{}\" has {} classes, which is more than model.num_classes = {}; raise "
@@ -144,19 +172,25 @@ class Resnet50 : public Recipe {
     return classes > 0 && num_classes_ == 0 ? classes : num_labels();
   }
 
-  void open(Ingredients& made) const {
+  void open(Ingredients& made, const MakeOptions& how) const {
     ImageOptions options{.size = picture_size_,
                          .augment = augment_,
                          .on_corrupt = on_corrupt_,
+                         .classes = kept_classes(how),
                          .num_classes = num_labels()};
     if (folder_.empty() && shards_.empty()) {
       hold_out(made, make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
       return;
     }
-    const auto train = folder_.empty() ? open_image_shards(split_list(shards_), options)
-                                       : open_image_folder(folder_, options);
+    const bool has_own = !held_out_folder_.empty() || !held_out_shards_.empty();
+    const bool knows_classes = folder_.empty() || !options.classes.empty();
+    std::shared_ptr<const Dataset> train;
+    if (!how.judges_only || !has_own || !knows_classes) {
+      train = folder_.empty() ? open_image_shards(split_list(shards_), options)
+                              : open_image_folder(folder_, options);
+      options.classes = train->classes();
+    }
     options.augment = false;
-    options.classes = train->classes();
     if (!held_out_folder_.empty()) {
       hold_out(made, train, open_image_folder(held_out_folder_, options), held_out_folder_);
     } else if (!held_out_shards_.empty()) {

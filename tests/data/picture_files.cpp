@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <random>
 #include <vector>
 
+#include <fmt/format.h>
 #include <jpeglib.h>
 #include <png.h>
+
+#include "base/unique_fd.h"
 
 namespace lockstep::test {
 
@@ -125,6 +131,24 @@ std::string png_bytes(const PictureOptions& picture, PngKind kind) {
   png_write_end(png, info);
   png_destroy_write_struct(&png, &info);
   return bytes;
+}
+
+void write_noisy_pictures(const std::string& folder, const NoisyPictures& pictures) {
+  std::mt19937 dice(pictures.seed);
+  std::filesystem::create_directories(folder);
+  const auto noisy = [&](int value) { return value + static_cast<int>(dice() % 80); };
+  const Rgb colour = pictures.colour;
+  const PictureOptions picture{
+      .width = 48, .height = 40, .colour = [&](int, int) {
+        return Rgb{noisy(colour.red), noisy(colour.green), noisy(colour.blue)};
+      }};
+  for (int i = 0; i < pictures.num; ++i) {
+    const bool is_png = i % 4 == 0;
+    const std::string bytes = is_png ? png_bytes(picture) : jpeg_bytes(picture);
+    const UniqueFd fd =
+        open_file(fmt::format("{}/{}.{}", folder, i, is_png ? "png" : "jpg"), O_WRONLY | O_CREAT);
+    write_all(fd.get(), bytes.data(), bytes.size());
+  }
 }
 
 }  // namespace lockstep::test

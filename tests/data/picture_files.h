@@ -29,4 +29,14 @@ std::string jpeg_bytes(const PictureOptions& picture, JpegKind kind = JpegKind::
 enum class PngKind : uint8_t { Rgb, Gray, Rgba, Rgb16, Interlaced };
 std::string png_bytes(const PictureOptions& picture, PngKind kind = PngKind::Rgb);
 
+// Pictures of about one colour, a quarter of them PNG and the rest JPEG.
+struct NoisyPictures {
+  int num = 0;
+  Rgb colour;         // of the darkest; up to 80 are added to each of its numbers
+  unsigned seed = 1;  // of the noise
+};
+
+// Makes the folder: 0.png, 1.jpg, ...
+void write_noisy_pictures(const std::string& folder, const NoisyPictures& pictures);
+
 }  // namespace lockstep::test

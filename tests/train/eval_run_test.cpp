@@ -1,7 +1,5 @@
 // What a trained model is worth, says and knows: `lockstep eval`, and the recipes it stands on.
 #include <cmath>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,10 +7,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
 #include "base/unique_fd.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
+#include "train/program.h"
 
 namespace lockstep {
 namespace {
@@ -21,25 +19,18 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-using Arguments = std::vector<std::string>;
+using test::Arguments;
+using test::with;
 
 constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/lockstep";
 
-Output run(Arguments argv) {
-  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);  // recipes name their data from there
-  argv.insert(argv.begin(), kProgram);
-  return run_process({.argv = argv}, Deadline::after(std::chrono::seconds(300)));
+// Recipes name their data from there.
+Output run(const Arguments& argv) {
+  return test::run_in(LOCKSTEP_SOURCE_DIR, argv);
 }
 
 nlohmann::json answer(const Arguments& argv) {
-  const Output output = run(argv);
-  EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
-  return nlohmann::json::parse(output.out, nullptr, false);
-}
-
-Arguments with(Arguments first, const Arguments& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
+  return test::answer_in(LOCKSTEP_SOURCE_DIR, argv);
 }
 
 // A tiny language model of bytes, in a second.
@@ -117,15 +108,8 @@ TEST(EvalRun, ExportsWhatOthersRead) {
   EXPECT_NEAR(again["held_out_loss"], answer({"eval", folder.at("runs"), "--json"})["loss"], 1e-5);
 }
 
-std::optional<std::string> no_minilm() {
-  if (std::filesystem::exists(LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0/model.safetensors")) {
-    return std::nullopt;
-  }
-  return "all-MiniLM-L6-v2 is not in .deps; run tools/setup.sh --tests";
-}
-
 TEST(EvalRun, ABertThatWasPublishedLearnsToLabel) {
-  LOCKSTEP_NEEDS("minilm", no_minilm());
+  LOCKSTEP_NEEDS("minilm", test::no_minilm());
   const test::TempFolder folder;
   const auto trained =
       answer({"run", "--no-prefix", "--nproc-per-node", "2", "--", kProgram, "train",

@@ -51,6 +51,7 @@ TEST(Generating, TheModelSeesTheLastTokensItHasPlaceFor) {
   EXPECT_EQ(longest, 3);
   EXPECT_THROW(generate({}, next_is_one_more, {}), UsageError);
   EXPECT_THROW(generate({1}, next_is_one_more, {.top_p = 0}), UsageError);
+  EXPECT_THROW(generate({1}, next_is_one_more, {.num_tokens = -5}), UsageError);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
 #include "train/recipe.h"
+#include "train/tiny_bert.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,8 @@ constexpr BertOptions kTinyBert{.vocab_size = 12,
 // A folder of published weights, whose config.json says more than lockstep computes with.
 std::string publish_bert(const test::TempFolder& folder, const std::string& more = "") {
   const std::string path = folder.at("bert");
-  save_pretrained(*Bert(kTinyBert), path);
+  test::write_bert(path, kTinyBert,
+                   "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nfine\nfilm\nbad\nnot\nno\nyes\n");
   Json config = Json::parse(read_file(path + "/config.json"));
   config["_name_or_path"] = "someone/bert";
   config["torch_dtype"] = "bfloat16";
@@ -41,8 +43,6 @@ std::string publish_bert(const test::TempFolder& folder, const std::string& more
     config.update(Json::parse(more));
   }
   folder.file("bert/config.json", config.dump());
-  folder.file("bert/vocab.txt",
-              "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nfine\nfilm\nbad\nnot\nno\nyes\n");
   folder.file("bert/tokenizer_config.json", R"({"do_lower_case": true})");
   return path;
 }
@@ -82,6 +82,21 @@ TEST(ModelFiles, AreAllThatAModelIsMadeOfAgain) {
   for (const auto& item : then) {
     EXPECT_EQ(item.value().sizes(), now[item.key()].sizes()) << item.key();
   }
+}
+
+TEST(ModelFiles, AModelIsJudgedByDataOfTheirOwnWhereItsTrainingDataAreGone) {
+  const test::TempFolder folder;
+  Group group = make_single_group();
+  publish_bert(folder);
+  const ModelFiles files = bert_recipe(folder)->make(group).files;
+  std::filesystem::rename(folder.at("a.jsonl"), folder.at("b.jsonl"));
+  const auto recipe = recipe_of(
+      fmt::format("recipe = \"bert-classify\"\n[model]\npretrained = \"{0}/bert\"\n[data]\n"
+                  "train = \"{0}/a.jsonl\"\nmax_length = 8\nheld_out = \"{0}/b.jsonl\"\n",
+                  folder.path()));
+  const Ingredients made = recipe->make(group, {.kept = &files, .judges_only = true});
+  EXPECT_EQ(made.data.held_out->size(), 2);
+  EXPECT_ANY_THROW(recipe->make(group, {.kept = &files})) << "whoever trains needs them";
 }
 
 TEST(ModelFiles, TheConfigurationKeepsWhatTheOriginalSaidAndForgetsWhatIsNoLongerTrue) {

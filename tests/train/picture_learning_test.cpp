@@ -1,6 +1,5 @@
 // The recipe "resnet50" on pictures in files, down to one that cannot be read.
 #include <filesystem>
-#include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,28 +14,14 @@
 namespace lockstep {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 // Mostly red and mostly blue ones, with noise.
 void write_pictures(const std::string& folder, int num_each) {
-  std::mt19937 dice(3);
-  for (const bool is_red : {true, false}) {
-    const std::string place = folder + (is_red ? "/red" : "/blue");
-    std::filesystem::create_directories(place);
-    for (int i = 0; i < num_each; ++i) {
-      const test::PictureOptions picture{
-          .width = 48, .height = 40, .colour = [&](int, int) {
-            const auto noise = [&] { return static_cast<int>(dice() % 80); };
-            return test::Rgb{(is_red ? 150 : 20) + noise(), 40 + noise(),
-                             (is_red ? 20 : 150) + noise()};
-          }};
-      const std::string bytes = i % 4 == 0 ? test::png_bytes(picture) : test::jpeg_bytes(picture);
-      const UniqueFd fd = open_file(fmt::format("{}/{}.{}", place, i, i % 4 == 0 ? "png" : "jpg"),
-                                    O_WRONLY | O_CREAT);
-      write_all(fd.get(), bytes.data(), bytes.size());
-    }
-  }
+  test::write_noisy_pictures(folder + "/red", {.num = num_each, .colour = {150, 40, 20}});
+  test::write_noisy_pictures(folder + "/blue", {.num = num_each, .colour = {20, 40, 150}});
 }
 
 TrainResult train(const std::string& folder, const std::string& more = "") {
@@ -89,6 +74,33 @@ TEST(PictureLearning, HeldOutClassesAreMatchedByName) {
                                        HasSubstr("the folder \"green\" in " + folder.at("judge"))));
 }
 
+// A checkpoint's model is judged by folders that lack classes, or that are all there is left.
+TEST(PictureLearning, ACheckpointKnowsItsClassesByName) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("train"), 2);
+  const std::string model =
+      "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\nnum_classes = 3\n[data]\n"
+      "picture_size = 32\nheld_out_share = 0.5\n";
+  Group group = make_single_group();
+  const auto make_of = [&](const std::string& data, const MakeOptions& options) {
+    Config config = Config::from_text(model + data);
+    return read_recipe(config)->make(group, options);
+  };
+  const ModelFiles files = make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
+  EXPECT_THAT(labels_of(files.at("config.json")), ElementsAre("blue", "red", "LABEL_2"));
+  std::filesystem::remove_all(folder.at("train/blue"));
+  std::filesystem::rename(folder.at("train"), folder.at("new"));
+  const MakeOptions judge{.kept = &files, .judges_only = true};
+  for (const char* data :
+       {"folder = \"{0}/new\"", "folder = \"{0}/train\"\nheld_out_folder = \"{0}/new\""}) {
+    const Ingredients made = make_of(fmt::format(fmt::runtime(data), folder.path()), judge);
+    EXPECT_EQ(first_of(*made.data.held_out, 0).target.item<int64_t>(), 1) << data;
+  }
+  std::filesystem::rename(folder.at("new/red"), folder.at("new/green"));
+  EXPECT_THAT([&] { make_of(fmt::format("folder = \"{}/new\"", folder.path()), judge); },
+              ThrowsMessage<UsageError>(HasSubstr("the folder \"green\"")));
+}
+
 TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
   const test::TempFolder folder;
   write_pictures(folder.at("train"), 10);
@@ -111,6 +123,14 @@ TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
       },
       ThrowsMessage<UsageError>(
           HasSubstr("has 2 classes, which is more than model.num_classes = 1")));
+}
+
+TEST(PictureLearning, OneClassIsNothingToLearn) {
+  const test::TempFolder folder;
+  write_pictures(folder.at("data/train"), 2);  // data.folder should have been data/train
+  const std::string data = fmt::format("folder = \"{}/data\"\n", folder.path());
+  EXPECT_THAT([&] { make(data); },
+              ThrowsMessage<UsageError>(HasSubstr("has one class only (\"train\")")));
 }
 
 TEST(PictureLearning, APictureThatCannotBeReadIsFatalOrLeftOut) {

@@ -19,6 +19,7 @@
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
 #include "train/recipe.h"
+#include "train/tiny_bert.h"
 
 namespace lockstep {
 namespace {
@@ -125,6 +126,16 @@ std::string word_recipe(const TempFolder& folder, int vocab_size) {
          setting("text", folder.file("a.txt", "the film is fine\nthe film is dull\n"));
 }
 
+TEST(Language, OfJsonLinesTheTextsAreRead) {
+  const TempFolder folder;
+  const std::string lines =
+      "{\"text\": \"abc\", \"label\": 7}\n\n{\"id\": 1, \"text\": \"\\u00e9\"}\n";
+  const auto data = open_byte_text({folder.file("a.txt", "xy"), folder.file("b.jsonl", lines)}, 1);
+  EXPECT_EQ(letters(*data), "xyabc\n\xc3\xa9\n") << "as with a tokenizer, not their JSON";
+  EXPECT_THAT([&] { open_byte_text({folder.file("c.jsonl", "{\"text\": \"a\"}\n{}\n")}, 1); },
+              ThrowsMessage<FormatError>(HasSubstr("c.jsonl:2")));
+}
+
 TEST(Language, APromptIsMadeIntoIdsAsTheTrainingTextIs) {
   const TempFolder folder;
   const Ingredients made = make(word_recipe(folder, 9));
@@ -155,16 +166,16 @@ TEST(Classify, ALabelThatTheLogitsHaveNotIsASentence) {
 
 // [PAD] is 3 for the tokenizer and 0, its [UNK], for config.json.
 std::string make_bert(const TempFolder& folder, int64_t vocab_size) {
-  const BertForSequenceClassification model(BertOptions{.vocab_size = vocab_size,
-                                                        .hidden_size = 8,
-                                                        .num_layers = 2,
-                                                        .num_heads = 2,
-                                                        .ffn_size = 16,
-                                                        .max_positions = 16,
-                                                        .pad_token = 0,
-                                                        .initializer_range = 0.5});
-  save_pretrained(*model, folder.at("bert"));
-  folder.file("bert/vocab.txt", kVocabulary);
+  test::write_bert(folder.at("bert"),
+                   {.vocab_size = vocab_size,
+                    .hidden_size = 8,
+                    .num_layers = 2,
+                    .num_heads = 2,
+                    .ffn_size = 16,
+                    .max_positions = 16,
+                    .pad_token = 0,
+                    .initializer_range = 0.5},
+                   kVocabulary);
   return folder.at("bert");
 }
 
@@ -206,6 +217,15 @@ TEST(Bert, ATokenizerWithMoreIdsThanTheModelHasIsRefusedAtTheStart) {
   const TempFolder folder;
   EXPECT_THAT([&] { make(bert_recipe(folder, 7, "{\"text\": \"fine\", \"label\": 1}\n")); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("ids up to 8"), HasSubstr("is 7"))));
+}
+
+TEST(Bert, ALineWithoutATextIsFoundAtTheStart) {
+  const TempFolder folder;
+  const std::string lines = "{\"text\": \"fine\", \"label\": 1}\n{\"txt\": \"a\", \"label\": 0}\n";
+  EXPECT_THAT([&] { make(bert_recipe(folder, 9, lines)); },
+              ThrowsMessage<FormatError>(AllOf(HasSubstr("a.jsonl:2"), HasSubstr("\"text\""))));
+  EXPECT_THAT([&] { make(bert_recipe(folder, 9, "text,label\nfine,1\n")); },
+              ThrowsMessage<FormatError>(HasSubstr("each line must be an object of its own")));
 }
 
 TEST(Bert, ALabelThatTheModelHasNotIsNamedWithItsPlace) {

@@ -2,7 +2,6 @@
 // one that an older version wrote.
 #include <cmath>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,67 +9,31 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
 #include "base/unique_fd.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
+#include "train/own_data.h"
+#include "train/program.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using test::answer_in;
+using test::Arguments;
+using test::run_in;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-using Arguments = std::vector<std::string>;
-
-constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/lockstep";
 constexpr const char* kVersion1 = LOCKSTEP_SOURCE_DIR "/tests/train/version1";
-
-Output run(const std::string& working_folder, Arguments argv) {
-  fs::current_path(working_folder);
-  argv.insert(argv.begin(), kProgram);
-  const Output output = run_process({.argv = argv}, Deadline::after(std::chrono::seconds(300)));
-  fs::current_path("/");
-  return output;
-}
-
-nlohmann::json answer(const std::string& working_folder, const Arguments& argv) {
-  const Output output = run(working_folder, argv);
-  EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
-  return nlohmann::json::parse(output.out, nullptr, false);
-}
-
-std::string text_of_numbers() {
-  std::string text;
-  for (int i = 0; text.size() < 6000; ++i) {
-    text += std::to_string(i * 7919 % 1000) + (i % 9 == 0 ? "\n" : " ");
-  }
-  return text;
-}
-
-// GPT-2's alphabet, a word of it and the end of a text.
-void write_tokenizer(const test::TempFolder& folder, const std::string& name) {
-  fs::create_directories(folder.at(name));
-  nlohmann::json vocabulary;
-  for (int i = 0; i < 10; ++i) {
-    vocabulary[std::to_string(i)] = i;
-  }
-  vocabulary["\xc4\xa0"] = 10;  // a blank
-  vocabulary["\xc4\x8a"] = 11;  // a new line
-  vocabulary["11"] = 12;
-  vocabulary["<|endoftext|>"] = 13;
-  folder.file(name + "/vocab.json", vocabulary.dump());
-  folder.file(name + "/merges.txt", "#version: 0.2\n1 1\n");
-}
 
 // A user's own folder: a recipe, a text and a tokenizer beside it.
 void write_run(const test::TempFolder& folder, const std::string& tokenizer) {
   fs::create_directories(folder.at("mine/data"));
-  folder.file("mine/data/text.txt", text_of_numbers());
-  write_tokenizer(folder, "mine/words");
+  folder.file("mine/data/text.txt", test::text_of_numbers());
+  test::write_number_tokenizer(folder, "mine/words");
   folder.file("mine/recipe.toml",
               std::string("recipe = \"gpt2\"\n[model]\nvocab_size = ") +
                   (tokenizer == "bytes" ? "256" : "14") +
@@ -88,61 +51,56 @@ TEST(SelfContained, ACheckpointNeedsNeitherItsDataNorItsTokenizerNorItsFolder) {
   for (const char* tokenizer : {"bytes", "words"}) {
     const test::TempFolder folder;
     write_run(folder, tokenizer);
-    answer(folder.at("elsewhere"), {"train", "../mine/recipe.toml", "--json"});
+    answer_in(folder.at("elsewhere"), {"train", "../mine/recipe.toml", "--json"});
     ASSERT_TRUE(fs::exists(folder.at("mine/runs/latest"))) << "beside the recipe, as it says";
-    const auto judged = answer("/", {"eval", folder.at("mine/runs"), "--json"});
+    const auto judged = answer_in("/", {"eval", folder.at("mine/runs"), "--json"});
     EXPECT_GT(judged["counted"], 0) << "from any working folder";
     fs::rename(folder.at("mine/runs"), folder.at("kept"));
     fs::remove_all(folder.at("mine"));
     const Arguments write = {"eval", folder.at("kept"), "--generate", "11 1", "--tokens",
                              "5",    "--json"};
-    const auto written = answer("/", write);
+    const auto written = answer_in("/", write);
     EXPECT_THAT(written["text"].get<std::string>(), StartsWith("11 1"));
-    answer("/", {"eval", folder.at("kept"), "--export", folder.at("hub"), "--json"});
+    answer_in("/", {"eval", folder.at("kept"), "--export", folder.at("hub"), "--json"});
     const auto config = nlohmann::json::parse(read_file(folder.at("hub/config.json")));
     const bool has_bytes = std::string(tokenizer) == "bytes";
     EXPECT_EQ(config["eos_token_id"], has_bytes ? nlohmann::json() : nlohmann::json(13));
     EXPECT_TRUE(fs::exists(folder.at(has_bytes ? "hub/tokenizer.json" : "hub/merges.txt")));
     EXPECT_TRUE(fs::exists(folder.at("hub/tokenizer_config.json")));
     // What was exported is a beginning, with its tokenizer.
-    folder.file("text.txt", text_of_numbers());
-    const auto more = answer(
+    folder.file("text.txt", test::text_of_numbers());
+    const auto more = answer_in(
         folder.path(), {"train", LOCKSTEP_SOURCE_DIR "/recipes/gpt2.toml", "--json", "--set",
                         "model.pretrained=hub", "--set", "data.tokenizer=hub", "--set",
                         "data.text=text.txt", "--set", "data.sequence_length=32", "--set",
                         "train.max_steps=1", "--set", "train.lr=0", "--set", "train.batch_size=8"});
     EXPECT_NEAR(more["held_out_loss"], judged["loss"], 1e-4);
     // What it is judged by must be there, and what it is cannot be changed.
-    EXPECT_THAT(run("/", {"eval", folder.at("kept")}).err, HasSubstr("mine/data/text.txt"));
-    EXPECT_THAT(run("/", {"eval", folder.at("kept"), "--set", "model.hidden_size=32"}).err,
+    EXPECT_THAT(run_in("/", {"eval", folder.at("kept")}).err, HasSubstr("mine/data/text.txt"));
+    EXPECT_THAT(run_in("/", {"eval", folder.at("kept"), "--set", "model.hidden_size=32"}).err,
                 HasSubstr("the model is the checkpoint's own"));
-    const auto elsewhere = answer(folder.path(), {"eval", "kept", "--set", "data.text=text.txt",
-                                                  "--set", "data.token_file=x.tokens", "--json"});
+    const auto elsewhere =
+        answer_in(folder.path(), {"eval", "kept", "--set", "data.text=text.txt", "--set",
+                                  "data.token_file=x.tokens", "--json"});
     EXPECT_NEAR(elsewhere["loss"], judged["loss"], 1e-5);
   }
 }
 
-std::optional<std::string> no_minilm() {
-  if (fs::exists(LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0/model.safetensors")) {
-    return std::nullopt;
-  }
-  return "all-MiniLM-L6-v2 is not in .deps; run tools/setup.sh --tests";
-}
-
 TEST(SelfContained, ATunedBertNeedsThePublishedOneNoMore) {
-  LOCKSTEP_NEEDS("minilm", no_minilm());
+  LOCKSTEP_NEEDS("minilm", test::no_minilm());
   const test::TempFolder folder;
   fs::create_directory_symlink(LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0", folder.at("minilm"));
-  answer(folder.path(),
-         {"train", LOCKSTEP_SOURCE_DIR "/recipes/bert-classify.toml", "--json", "--set",
-          "model.pretrained=minilm", "--set", "train.max_steps=1", "--set", "checkpoint.dir=runs",
-          "--set", "train.eval_every=1000", "--set", "data.max_length=16"});
+  answer_in(folder.path(), {"train", LOCKSTEP_SOURCE_DIR "/recipes/bert-classify.toml", "--json",
+                            "--set", "model.pretrained=minilm", "--set", "train.max_steps=1",
+                            "--set", "checkpoint.dir=runs", "--set", "train.eval_every=1000",
+                            "--set", "data.max_length=16"});
   fs::remove(folder.at("minilm"));
-  const Output vector = run("/", {"eval", folder.at("runs"), "--embed", "a fine film", "--json"});
+  const Output vector =
+      run_in("/", {"eval", folder.at("runs"), "--embed", "a fine film", "--json"});
   EXPECT_TRUE(vector.status.ok()) << vector.err;
   EXPECT_EQ(vector.err, "") << "nothing is drawn from a seed";
   EXPECT_EQ(nlohmann::json::parse(vector.out)["embedding"].size(), 384u);
-  answer("/", {"eval", folder.at("runs"), "--export", folder.at("hub"), "--json"});
+  answer_in("/", {"eval", folder.at("runs"), "--export", folder.at("hub"), "--json"});
   EXPECT_TRUE(fs::exists(folder.at("hub/tokenizer.json")));
   EXPECT_THAT(read_file(folder.at("hub/config.json")),
               AllOf(HasSubstr("\"id2label\""), HasSubstr("BertForSequenceClassification")));
@@ -156,7 +114,7 @@ TEST(SelfContained, ARunDoesNotGoOnWithOtherDataUnasked) {
     Arguments all = {"train", "mine/recipe.toml", "--json", "--set",
                      "train.max_steps=" + std::to_string(steps)};
     all.insert(all.end(), more.begin(), more.end());
-    return run(folder.path(), all);
+    return run_in(folder.path(), all);
   };
   EXPECT_TRUE(train(2, {}).status.ok());
   folder.file("mine/data/text.txt", {text.rbegin(), text.rend()});
@@ -191,22 +149,23 @@ class Version1 : public testing::Test {
 };
 
 TEST_F(Version1, IsJudgedWritesAndIsExported) {
-  const auto judged = answer(folder_.path(), {"eval", "runs", "--json"});
+  const auto judged = answer_in(folder_.path(), {"eval", "runs", "--json"});
   EXPECT_NEAR(judged["loss"], 0.00067, 1e-4) << "a new model has 5.5";
   EXPECT_EQ(judged["step"], 40);
-  const auto written = answer(
+  const auto written = answer_in(
       folder_.path(), {"eval", "runs", "--generate", "Every rank", "--tokens", "6", "--json"});
   EXPECT_EQ(written["text"], "Every rank holds");
-  answer(folder_.path(), {"eval", "runs", "--export", "hub", "--json"});
+  answer_in(folder_.path(), {"eval", "runs", "--export", "hub", "--json"});
   EXPECT_TRUE(fs::exists(folder_.at("hub/tokenizer.json")));
-  const Output verified = run(folder_.path(), {"inspect", "--verify", "runs"});
+  const Output verified = run_in(folder_.path(), {"inspect", "--verify", "runs"});
   EXPECT_TRUE(verified.status.ok()) << verified.err;
 }
 
 TEST_F(Version1, IsGoneOnFrom) {
   const auto train = [&](const std::string& steps) {
-    return run(folder_.path(), {"train", "recipe.toml", "--json", "--set", "checkpoint.dir=runs",
-                                "--set", "train.threads=1", "--set", "train.max_steps=" + steps});
+    return run_in(folder_.path(),
+                  {"train", "recipe.toml", "--json", "--set", "checkpoint.dir=runs", "--set",
+                   "train.threads=1", "--set", "train.max_steps=" + steps});
   };
   const Output first = train("42");
   EXPECT_TRUE(first.status.ok()) << first.err;
