@@ -1,3 +1,4 @@
+#include "base/cpu_quota.h"
 #include "launch/doctor.h"
 
 #include <fcntl.h>
