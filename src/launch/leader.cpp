@@ -102,6 +102,7 @@ MemberInfo Leader::describe() const {
 }
 
 int Leader::run() {
+  const LogOnConsole log_lines(voice_);
   adopt_orphans();
   block_signals();
   if (!options_.hosts.empty()) {
