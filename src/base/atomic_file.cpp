@@ -6,16 +6,18 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/secret.h"
+
 namespace lockstep {
 
 std::string unfinished_path(const std::string& path) {
-  return fmt::format("{}.{}{}", path, ::getpid(), kUnfinishedEnd);
+  return fmt::format("{}.{}{}", path, make_job_id(), kUnfinishedEnd);
 }
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)),
       beside_(unfinished_path(path_)),
-      fd_(open_file(beside_, O_WRONLY | O_CREAT | O_TRUNC)) {}
+      fd_(open_file(beside_, O_WRONLY | O_CREAT | O_EXCL)) {}
 
 AtomicFile::~AtomicFile() {
   if (fd_) {

@@ -17,7 +17,8 @@ namespace lockstep {
 // process leaves it, and who lists a folder passes over it.
 inline constexpr std::string_view kUnfinishedEnd = ".lockstep-part";
 
-// "PATH.PID.lockstep-part": where this process writes what becomes PATH.
+// "PATH.RANDOM.lockstep-part": where to write what becomes PATH. A new one each time: a process of
+// another PID namespace or another host has the same number often, and the same folder at times.
 std::string unfinished_path(const std::string& path);
 
 class AtomicFile {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <sched.h>
 
+#include "base/cpu_quota.h"
+
 namespace lockstep {
 
 namespace {
@@ -64,7 +66,8 @@ std::vector<int> usable_cores() {
 }
 
 int num_usable_cores() {
-  return std::max(1, static_cast<int>(usable_cores().size()));
+  const CpuQuota quota = cpu_quota();
+  return cores_within(static_cast<int>(usable_cores().size()), {&quota, 1});
 }
 
 CoreBits usable_core_bits() {

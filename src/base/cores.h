@@ -15,7 +15,7 @@ int current_core();
 
 // The cores that it may use, in order; none if the system does not say.
 std::vector<int> usable_cores();
-int num_usable_cores();  // at least 1
+int num_usable_cores();  // at least 1, and no more than its CPU quota is worth
 CoreBits usable_core_bits();
 
 // It runs nowhere but on `core` (>= 0) from now on. Returns false if it may not run there: nothing

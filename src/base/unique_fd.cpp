@@ -98,7 +98,7 @@ void write_all(int fd, const void* bytes, size_t size) {
 void write_file_atomically(const std::string& path, const std::string& text) {
   const std::string beside = unfinished_path(path);
   try {
-    const UniqueFd fd = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
+    const UniqueFd fd = open_file(beside, O_WRONLY | O_CREAT | O_EXCL);
     write_all(fd.get(), text.data(), text.size());
     if (::fsync(fd.get()) != 0) {
       throw IoError("cannot sync {}: {}", beside, errno_text(errno));

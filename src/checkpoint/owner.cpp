@@ -142,13 +142,19 @@ class Claim : public PlaceOwner {
   }
 
   void take() {
-    const OwnerLock lock = medium_->lock();
+    OwnerLock lock = medium_->lock();
     auto found = medium_->read();
     if (lock == OwnerLock::Others || is_alive(found, lock)) {
       refuse(found);
     }
-    if (!medium_->write(text_of(own_), !found)) {
-      refuse(medium_->read());  // another was quicker
+    if (found && !medium_->read()) {  // its run ended while this one waited for a sign of it,
+      lock = medium_->lock();         // and has removed the file that was locked
+      found.reset();
+    }
+    // What stands there afterwards decides: another may have been quicker; and a bucket says that
+    // it has the record already when its answer was lost and the request made again.
+    if (lock != OwnerLock::Others) {
+      medium_->write(text_of(own_), !found);
     }
     found = medium_->read();
     if (!is_own(found)) {

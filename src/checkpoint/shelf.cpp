@@ -35,7 +35,7 @@ std::string name_in(const std::string& location) {
 // `latest` and `best` hold a name beside them.
 std::string followed(const std::string& location) {
   const std::string name = name_in(location);
-  if (name != "latest" && name != "best") {
+  if (name != kLatestFile && name != kBestFile) {
     return location;
   }
   const size_t slash = location.rfind('/');
@@ -118,6 +118,35 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 std::string joined_location(const std::string& folder, const std::string& name) {
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
+}
+
+void check_pointers(const std::string& location) {
+  constexpr uint64_t kMaxPointerBytes = 64;
+  const Location place = parse_location(location);
+  if (!place.is_s3 && !std::filesystem::exists(place.path)) {
+    return;
+  }
+  const auto storage = open_storage(location);
+  for (const char* pointer : {kLatestFile, kBestFile}) {
+    std::error_code ignored;
+    const auto type =
+        std::filesystem::symlink_status(joined_location(place.path, pointer), ignored);
+    bool is_own =
+        place.is_s3 || !std::filesystem::exists(type) || std::filesystem::is_regular_file(type);
+    if (const auto found = storage->find(pointer); is_own && found) {
+      std::string text = found->size_bytes > kMaxPointerBytes
+                             ? "too long"
+                             : storage->open(pointer)->read_text(0, found->size_bytes);
+      text.resize(text.find_last_not_of('\n') + 1);
+      is_own = text.empty() || step_of(text);
+    }
+    if (!is_own) {
+      throw UsageError(
+          "checkpoint: lockstep has not written {}, and a save would replace it by the name of a "
+          "checkpoint; move it away, or set checkpoint.dir to another place",
+          joined_location(location, pointer));
+    }
+  }
 }
 
 Shelf read_shelf(const std::string& given) {

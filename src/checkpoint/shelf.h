@@ -17,6 +17,14 @@ std::string checkpoint_name(int64_t step);
 // Of "step-00000100"; nothing for another name.
 std::optional<int64_t> step_of(std::string_view name);
 
+// Small files beside the checkpoints that hold the name of one, for people.
+inline constexpr const char* kLatestFile = "latest";
+inline constexpr const char* kBestFile = "best";
+
+// Throws UsageError if one of them is there and lockstep has not written it: a save would replace
+// it.
+void check_pointers(const std::string& location);
+
 // "folder/name", whatever the folder ends with.
 std::string joined_location(const std::string& folder, const std::string& name);
 

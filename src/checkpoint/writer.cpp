@@ -21,9 +21,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr const char* kLatest = "latest";
-constexpr const char* kBest = "best";
-
 void check(const CheckpointInfo& info) {
   if (info.step < 0) {
     throw UsageError("checkpoint: step {} is negative", info.step);
@@ -78,8 +75,9 @@ class CheckpointWriter::Impl {
                      }
                      place_ = make_place(location_);
                      if (group_.rank() == 0) {
-                       read_kept();
+                       read_kept();  // refuses before anything is written
                        owner_ = claim_place(location_);
+                       read_kept();  // until now another run may have saved
                      }
                    }));
     throw_together(group_, caught([&] { place_->probe(); }));
@@ -163,6 +161,8 @@ class CheckpointWriter::Impl {
                                     : fmt::format("{} checkpoints", shelf.entries.size()),
           shelf.entries[0].path);
     }
+    check_pointers(location_);
+    kept_.clear();
     for (const ShelfEntry& entry : shelf.entries) {
       if (entry.problem.empty()) {
         kept_.push_back({.name = checkpoint_name(entry.step),
@@ -222,7 +222,7 @@ class CheckpointWriter::Impl {
                      .sequence = save_->plan().sequence,
                      .created_s = save_->created_s(),
                      .score = save_->info().score});
-    place_->point(kLatest, name);
+    place_->point(kLatestFile, name);
     const RetentionRules rules{.keep_last = options_.keep_last,
                                .keep_every = options_.keep_every,
                                .keep_best = options_.keep_best};
@@ -231,7 +231,7 @@ class CheckpointWriter::Impl {
       old = superfluous(kept_, rules);
     }
     if (const KeptCheckpoint* best = best_of(kept_); best != nullptr && options_.keep_best) {
-      place_->point(kBest, best->name);
+      place_->point(kBestFile, best->name);
     }
     pass(SavePoint::Committed);
     for (const std::string& superseded : old) {

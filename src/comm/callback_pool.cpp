@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include <lockstep/base/log.h>
@@ -25,16 +26,28 @@ class Pool {
   }
 
   void post(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
-    if (jobs_.size() > num_idle_) {
-      std::thread([this] { serve(); }).detach();
-    } else {
-      changed_.notify_one();
+    std::unique_lock lock(mutex_);
+    if (jobs_.size() + 1 > num_idle_ && !start_thread()) {
+      lock.unlock();
+      run_callback_here(job);  // the caller's thread is better than none
+      return;
     }
+    jobs_.push_back(std::move(job));
+    changed_.notify_one();
   }
 
  private:
+  bool start_thread() {
+    try {
+      std::thread([this] { serve(); }).detach();
+      return true;
+    } catch (const std::system_error& error) {
+      log::warn("comm", "no thread for a callback of Work::on_done ({}): it runs where it is",
+                error.what());
+      return false;
+    }
+  }
+
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {

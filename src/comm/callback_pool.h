@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Runs `job` soon, on a thread that no other job holds up. What it throws is logged.
+// Runs `job` soon, on a thread that no other job holds up; or at once, on this one, if the system
+// gives no other. What it throws is logged.
 void run_callback(std::function<void()> job);
 
 // The same, at once and on this thread.

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/cores.h"
+#include "base/cpu_quota.h"
 #include "base/network.h"
 #include "base/unique_fd.h"
 
@@ -19,6 +20,7 @@ namespace {
 struct RankCores {
   char machine[64] = {};
   CoreBits cores;
+  CpuQuota quota;
 };
 
 std::string machine_id() {
@@ -30,7 +32,7 @@ std::string machine_id() {
 }
 
 RankCores own_cores() {
-  RankCores own{.cores = usable_core_bits()};
+  RankCores own{.cores = usable_core_bits(), .quota = cpu_quota()};
   machine_id().copy(own.machine, sizeof own.machine - 1);
   return own;
 }
@@ -49,19 +51,20 @@ std::vector<HostCores> host_cores(Group& group) {
   std::memcpy(ranks.data(), output.const_data_ptr(), static_cast<size_t>(output.numel()));
   struct Machine {
     CoreBits cores;
-    int num_ranks = 0;
+    std::vector<CpuQuota> quotas;
   };
   std::map<std::string, Machine> machines;
   for (const RankCores& rank : ranks) {
     Machine& machine = machines[rank.machine];
     machine.cores |= rank.cores;
-    ++machine.num_ranks;
+    machine.quotas.push_back(rank.quota);
   }
   std::vector<HostCores> hosts;
   for (const RankCores& rank : ranks) {
     const Machine& machine = machines[rank.machine];
     const int num_cores = static_cast<int>(machine.cores.count());
-    hosts.push_back({.num_cores = std::max(1, num_cores), .num_ranks = machine.num_ranks});
+    hosts.push_back({.num_cores = cores_within(num_cores, machine.quotas),
+                     .num_ranks = static_cast<int>(machine.quotas.size())});
   }
   return hosts;
 }

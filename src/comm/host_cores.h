@@ -7,7 +7,8 @@
 namespace lockstep {
 
 struct HostCores {
-  int num_cores = 1;  // that the group's ranks on this machine may use, all together
+  // That the group's ranks on this machine may use, all together, and that their CPU quotas allow.
+  int num_cores = 1;
   int num_ranks = 1;  // of the group, on this machine
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/host_list.h"
 #include "base/network.h"
+#include "base/secret.h"
 #include "base/store_protocol.h"
 
 namespace lockstep {
@@ -18,6 +19,19 @@ struct Names {
   const char* rank;
   const char* size;
 };
+
+// What `lockstep run` refuses is no better where another launcher passes it on.
+std::string read_secret(const Env& env) {
+  const std::string secret = env.text("LOCKSTEP_JOB_SECRET").value_or("");
+  const std::string weakness = secret.empty() ? "" : secret_weakness(secret);
+  if (!weakness.empty()) {
+    throw UsageError(
+        "init: LOCKSTEP_JOB_SECRET can be guessed by who listens to the network: {}, and {} bits "
+        "are needed; make one for all ranks: openssl rand -hex 32",
+        weakness, kMinSecretBits);
+  }
+  return secret;
+}
 
 // Rank and size from the two variables of a launcher, checked against each other.
 LaunchEnv read_ranks(const Env& env, const Names& names) {
@@ -34,7 +48,7 @@ LaunchEnv read_ranks(const Env& env, const Names& names) {
   launch.source = names.source;
   launch.rank = static_cast<int>(*rank);
   launch.size = static_cast<int>(*size);
-  launch.secret = env.text("LOCKSTEP_JOB_SECRET").value_or("");
+  launch.secret = read_secret(env);
   return launch;
 }
 

@@ -21,6 +21,8 @@ using Json = nlohmann::json;
 constexpr auto kAnswerTime = 300ms;  // for others to say where they are, once a deadline has passed
 constexpr auto kVerdictTime =
     800ms;  // for the store to tell of a death that the transport noticed first
+constexpr auto kPartingTime =
+    500ms;  // for others to end the operation that a rank has left, before it says that it is gone
 constexpr auto kGoodbyeTime = 10s;  // that the store's host waits for the others at the end
 
 std::string describe_self() {
@@ -95,7 +97,12 @@ void Membership::leave() noexcept {
 void Membership::tell_of_exception() noexcept {
   if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
     blame(options_.rank);
-    abandon("an exception ended its work");
+    // All ranks may throw one error that they have agreed on. Who is still inside the operation
+    // that told it shall hear of that, and not that this rank is gone.
+    wait(Deadline::after(kPartingTime), [] { return false; });
+    if (!failure()) {
+      abandon("an exception ended its work");
+    }
   }
 }
 

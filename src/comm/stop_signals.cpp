@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <iterator>
+#include <poll.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
@@ -51,8 +52,12 @@ bool is_launched() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
+// Only where there is room: the program stands still here, and would do so for as long as a reader
+// does not read.
 void tell(const char* notice) {
-  if (const ssize_t n = ::write(STDERR_FILENO, notice, std::strlen(notice)); n < 0) {
+  pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  const bool has_room = ::poll(&room, 1, 0) == 1;
+  if (has_room && ::write(STDERR_FILENO, notice, std::strlen(notice)) < 0) {
     return;  // nobody reads it; the request stands
   }
 }

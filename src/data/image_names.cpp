@@ -24,6 +24,9 @@ std::string extension_of(std::string_view path) {
 }
 
 bool is_picture_name(std::string_view path) {
+  if (path.starts_with('.') || path.find("/.") != path.npos) {
+    return false;  // a Mac's "._cat.jpg" beside "cat.jpg", .ipynb_checkpoints, .cache
+  }
   const std::string extension = extension_of(path);
   return extension == "jpg" || extension == "jpeg" || extension == "png";
 }

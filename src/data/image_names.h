@@ -12,7 +12,7 @@ std::string extension_of(std::string_view path);
 // A to Z as a to z.
 std::string small_letters(std::string text);
 
-// By its end: .jpg, .jpeg, .png, in any case.
+// By its end: .jpg, .jpeg, .png, in any case; nothing hidden (".NAME", or in such a folder).
 bool is_picture_name(std::string_view path);
 
 // Throws FormatError for a file that is too large to be a picture.

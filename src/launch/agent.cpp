@@ -42,6 +42,7 @@ Agent::Agent(const NodePlan& plan, int leader_fd, ConsoleBoard& board)
       keyboard_(STDIN_FILENO) {}
 
 int Agent::run() {
+  const LogOnConsole log_lines(consoles_[1]);
   adopt_orphans();  // the second belt: if the guardian is killed, its orphans are ours
   raise_file_limit();
   try {

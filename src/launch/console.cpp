@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
@@ -238,6 +240,22 @@ void Console::write_some() {
       break;
     }
   }
+}
+
+LogOnConsole::LogOnConsole(Console& console) {
+  log::set_sink([&console](log::Level, std::string_view line) {
+    const auto now = std::chrono::system_clock::now();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
+    const std::string text = fmt::format("{:%H:%M:%S}.{:03} {}\n",
+                                         fmt::localtime(std::chrono::system_clock::to_time_t(now)),
+                                         ms.count() % 1000, line);
+    console.add({.writer = kOwnWriter, .text = text});
+    console.write_some();
+  });
+}
+
+LogOnConsole::~LogOnConsole() {
+  log::set_sink({});
 }
 
 std::string line_prefix(int rank, int node, int num_nodes, int console_fd) {

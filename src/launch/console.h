@@ -51,6 +51,8 @@ struct ConsoleOptions {
   ConsoleBoard* board = nullptr;  // shared with others who write there; nullptr: there are none
 };
 
+inline constexpr int64_t kOwnWriter = INT64_MAX;  // the launcher's own lines
+
 struct ConsolePiece {
   int64_t writer = 0;       // REQUIRED, > 0: one per stream of a rank
   std::string_view prefix;  // of a line, if this piece begins one
@@ -126,6 +128,15 @@ class Console {
   bool reader_is_left_ = false;
   bool closed_ = false;
   bool failed_ = false;  // another error: said once, output is dropped
+};
+
+// The lines of the log are this console's while this lives: written directly, they would wait for a
+// reader that has stopped, and the job with them.
+class LogOnConsole {
+ public:
+  explicit LogOnConsole(Console& console);
+  ~LogOnConsole();
+  LogOnConsole(const LogOnConsole&) = delete;
 };
 
 // "r2: " or, with several nodes, "n1 r6: "; coloured by rank if `console_fd` is a

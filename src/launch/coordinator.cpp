@@ -448,6 +448,9 @@ Deadline Coordinator::next_tick() const {
   if (stop_asked_) {
     next = next.earlier(Deadline::at(*stop_asked_));
   }
+  if (state_ == State::Running && culprit_by_) {
+    next = next.earlier(Deadline::at(*culprit_by_));
+  }
   const bool waits_for_files = last_call_ && is_anyone_staging();
   if (state_ == State::Gathering && !waits_for_files) {
     next = next.earlier(Deadline::at(last_call_.value_or(gather_by_)));

@@ -67,7 +67,7 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options) {
   checks.push_back(check_cuda_toolkit(options.cuda_compiler));
   checks.push_back(check_driver(options.root));
   checks.push_back(check_shared_memory(options.root + "/dev/shm"));
-  checks.push_back(check_cores(options.root, num_usable_cores()));
+  checks.push_back(check_cores(options.root, static_cast<int>(usable_cores().size())));
   checks.push_back(check_memory(options.root));
   checks.push_back(check_open_files(files.rlim_cur, files.rlim_max));
   checks.push_back(check_processes(processes.rlim_cur));

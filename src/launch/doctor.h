@@ -54,7 +54,4 @@ CheckResult check_host_name(const std::string& name, const std::vector<std::stri
                             const std::string& error);
 CheckResult check_isolation(const std::optional<std::string>& refusal);
 
-// CPU time that the cgroup (v1 or v2) grants, in cores; nothing if it has no limit.
-std::optional<double> cgroup_cpu_limit(const std::string& root);
-
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/cpu_quota.h"
 #include "base/deadline.h"
 #include "base/env.h"
 #include "base/process.h"
@@ -202,44 +203,6 @@ CheckResult check_shared_memory(const std::string& folder) {
     result.fix = "lockstep needs no /dev/shm, but NCCL does: docker run --shm-size=8g";
   }
   return result;
-}
-
-std::optional<double> cgroup_cpu_limit(const std::string& root) {
-  std::optional<double> limit;
-  const auto lower = [&limit](double cores) { limit = std::min(limit.value_or(cores), cores); };
-  for (const std::string& line : lines_of(read_text(root + "/proc/self/cgroup").value_or(""))) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) {
-      continue;
-    }
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find(",cpu,") == std::string::npos) {
-      continue;
-    }
-    // The limit of any group above counts too; inside a container the path may not exist: then the
-    // root.
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      double quota = 0, period = 0;
-      if (is_v2) {
-        const std::string text =
-            read_text(root + "/sys/fs/cgroup" + path + "/cpu.max").value_or("");
-        std::sscanf(text.c_str(), "%lf %lf", &quota, &period);  // "max 100000": nothing is read
-      } else {
-        const std::string folder = root + "/sys/fs/cgroup/cpu" + path;
-        std::sscanf(read_text(folder + "/cpu.cfs_quota_us").value_or("").c_str(), "%lf", &quota);
-        std::sscanf(read_text(folder + "/cpu.cfs_period_us").value_or("").c_str(), "%lf", &period);
-      }
-      if (quota > 0 && period > 0) {
-        lower(quota / period);
-      }
-      if (path.find('/') == std::string::npos) {
-        break;
-      }
-    }
-  }
-  return limit;
 }
 
 CheckResult check_cores(const std::string& root, int num_affine) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
 
@@ -23,6 +24,7 @@ pid_t fork_child(const std::function<int()>& body) {
   if (pid > 0) {
     return pid;
   }
+  log::set_sink({});  // what it writes to may be the parent's alone
   int code = 1;
   try {
     code = body();

@@ -25,6 +25,11 @@ HeadLink::HeadLink(const HeadLinkOptions& options, Deadline deadline)
                    unread_, deadline);
   number_ = welcome.number;
   lost_after_ = welcome.lost_after;
+  // The same process, so the same address: while the link is cut a name server, too, may be out of
+  // reach, and looking for it takes longer than all deadlines here.
+  if (const std::string address = socket_.peer_host(); !address.empty()) {
+    options_.head.host = address;
+  }
 }
 
 short HeadLink::events() const {

@@ -102,6 +102,7 @@ MemberInfo Leader::describe() const {
 }
 
 int Leader::run() {
+  const LogOnConsole log_lines(voice_);
   adopt_orphans();
   block_signals();
   if (!options_.hosts.empty()) {
@@ -254,7 +255,8 @@ void Leader::read_signals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     const auto& stops = options_.stop_signals;
-    told_to_stop_ = told_to_stop_ || std::find(stops.begin(), stops.end(), signal) != stops.end();
+    const bool is_stop = std::find(stops.begin(), stops.end(), signal) != stops.end();
+    told_to_stop_ = told_to_stop_ || is_stop;
     if (told_to_stop_ && ranks_ && !ranks_->is_gone()) {
       ranks_->hurry();
     }
@@ -262,15 +264,25 @@ void Leader::read_signals() {
       head_->signal(signal);
     } else if (link_ && !link_->is_broken()) {
       tell({.kind = MemberSays::Signal, .signal = signal});
-    } else if (signal != SIGUSR1) {
-      if (ranks_ && !ranks_->is_gone()) {
-        ranks_->stop(signal);
-      }
-      end_ =
-          HeadMessage{.kind = HeadSays::End,
-                      .code = 128 + signal,
-                      .text = fmt::format("{}: stopped by {}", options_.name, signal_name(signal))};
+    } else if (is_stop) {
+      stop_alone(signal);
     }
+  }
+}
+
+// The head cannot be asked: this node's ranks hear what it would have had them hear.
+void Leader::stop_alone(int signal) {
+  const bool has_ranks = ranks_ && !ranks_->is_gone();
+  if (has_ranks && !end_) {
+    ranks_->stop(signal);
+  } else if (has_ranks && signal == SIGINT) {
+    ranks_->kill_now();
+  }
+  if (!end_) {
+    end_ =
+        HeadMessage{.kind = HeadSays::End,
+                    .code = 128 + signal,
+                    .text = fmt::format("{}: stopped by {}", options_.name, signal_name(signal))};
   }
 }
 

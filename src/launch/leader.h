@@ -39,6 +39,7 @@ class Leader {
   void poll_once();
   Deadline next_timeout() const;
   void read_signals();
+  void stop_alone(int signal);
   void try_to_join();
   void read_head();
   void lose_head(const std::string& why);

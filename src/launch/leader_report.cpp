@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
 constexpr auto kLastWords = std::chrono::milliseconds(500);  // for a reader, once told to stop
-constexpr int64_t kOwnWriter = INT64_MAX;                    // among the ranks' streams
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cpu_quota.h"
 #include "shm/mailbox.h"
 #include "shm/platform.h"
 #include "shm/protocol.h"
@@ -71,6 +72,7 @@ struct alignas(kLineBytes) RankStatus {
   Mark<Platform> marks[kNumPhases];
   // The cores that this rank may use, a bit for each; written before it first arrives.
   alignas(kLineBytes) uint64_t cores[kMaxCores / 64];
+  CpuQuota quota;  // likewise
 };
 
 inline constexpr size_t kSlotBytes = 1 << 20;

@@ -50,6 +50,7 @@ Team::Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_core
 }
 
 void Team::publish_cores() const {
+  status(rank_).quota = cpu_quota();
   for (const int core : usable_cores_) {
     if (core < kMaxCores) {
       status(rank_).cores[core / 64] |= uint64_t{1} << core % 64;
@@ -57,7 +58,7 @@ void Team::publish_cores() const {
   }
 }
 
-// Ranks that are bound may have one core each, and yet enough together.
+// Ranks that are bound may have one core each, and yet enough together; a quota may leave less.
 void Team::count_cores() {
   int num_cores = 0;
   for (int word = 0; word < kMaxCores / 64; ++word) {
@@ -67,7 +68,11 @@ void Team::count_cores() {
     }
     num_cores += std::popcount(together);
   }
-  num_cores_ = std::max(1, num_cores);
+  std::vector<CpuQuota> quotas;
+  for (int rank = 0; rank < size_; ++rank) {
+    quotas.push_back(status(rank).quota);
+  }
+  num_cores_ = cores_within(num_cores, quotas);
 }
 
 void Team::bind(Binding binding) {

@@ -173,10 +173,16 @@ void HeldOutShare::read(Config& config) {
   config.read("data.held_out_seed", seed, {.min = 0});
 }
 
+static int64_t num_held_out(int64_t size, double share) {
+  // 0.07 of 100 is 7 and not 8, though the product is a little more than 7.
+  constexpr double kRounding = 1e-12;
+  return static_cast<int64_t>(std::ceil(static_cast<double>(size) * share * (1 - kRounding)));
+}
+
 TrainerData split_held_out(const std::shared_ptr<const Dataset>& data, const HeldOutShare& held_out,
                            std::shared_ptr<const Dataset> judged) {
   const int64_t all = data->size();
-  const auto num_drawn = static_cast<int64_t>(std::ceil(static_cast<double>(all) * held_out.share));
+  const int64_t num_drawn = num_held_out(all, held_out.share);
   if (num_drawn == 0) {
     return {.train = data, .held_out = nullptr};
   }

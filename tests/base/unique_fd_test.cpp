@@ -11,6 +11,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/atomic_file.h"
+
 namespace lockstep {
 namespace {
 
@@ -70,6 +72,20 @@ TEST_F(TemporaryFolder, WritesWholeFilesOrNone) {
   EXPECT_THROW(write_file_atomically(path("no/such/folder"), "x"), IoError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
       << "nothing beside is left";
+}
+
+// Two processes of different PID namespaces may have one number, and write the same file.
+TEST_F(TemporaryFolder, TwoWritersOfOneFileEachLeaveItWhole) {
+  AtomicFile one(path("a"));
+  one.append(std::string(1000, '1'));
+  AtomicFile other(path("a"));
+  other.append("22");
+  one.append(std::string(1000, '1'));
+  one.commit();
+  EXPECT_EQ(read_file(path("a")), std::string(2000, '1'));
+  other.commit();
+  EXPECT_EQ(read_file(path("a")), "22");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(TemporaryFolder, AFileLargerThanTheLimitIsRefused) {

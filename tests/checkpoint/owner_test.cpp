@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
 #include "support/refusal.h"
@@ -95,6 +96,27 @@ TEST(PlaceOwner, WaitsForASignOfARunOnAnotherHost) {
   other.join();
   EXPECT_THAT(said, HasSubstr("on node7"));
   claim_place(folder.path(), kShort)->check();  // now it does not
+}
+
+TEST(PlaceOwner, TakesAPlaceThatIsGivenUpWhileItWaits) {
+  const TempFolder folder;
+  leave_record(folder.path());
+  make_foreign(record_in(folder));
+  int num_waits = 0;
+  log::set_sink([&](log::Level, std::string_view line) {
+    if (line.find("for a sign of it") != line.npos) {
+      ++num_waits;
+      std::filesystem::remove(record_in(folder));  // as a run does that ends
+    }
+  });
+  {
+    const auto owner = claim_place(folder.path(), kShort);
+    owner->check();
+    EXPECT_THAT(refusal([&] { claim_place(folder.path()); }), HasSubstr("is in use"));
+  }
+  log::set_sink({});
+  EXPECT_EQ(num_waits, 1);
+  EXPECT_FALSE(std::filesystem::exists(record_in(folder)));
 }
 
 TEST(PlaceOwner, SeesThatAnotherHasTakenOver) {

@@ -14,11 +14,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/points.h"
 #include "support/fleet.h"
 #include "support/refusal.h"
@@ -63,6 +66,56 @@ TEST(FolderOfCheckpoints, KeepsTheFilesOfOthers) {
   EXPECT_THAT(names_in(folder.at("step-00000001")), ElementsAre("exported"));
   EXPECT_THAT(names_in(folder.at(".step-00000009.part")), ElementsAre("notes.txt"));
   EXPECT_EQ(verify_checkpoints(folder.path()).size(), 1u) << "a folder of others is no checkpoint";
+}
+
+TEST(FolderOfCheckpoints, RefusesToReplaceALatestOrBestOfOthers) {
+  Group alone = make_single_group();
+  const auto refused = [&](const TempFolder& folder) {
+    return refusal([&] { CheckpointWriter(folder.path(), alone, {}); });
+  };
+  for (const std::string name : {"latest", "best"}) {
+    const TempFolder folder;
+    { EXPECT_TRUE(save(*std::make_unique<CheckpointWriter>(folder.path(), alone), 1).committed); }
+    { EXPECT_TRUE(save(*std::make_unique<CheckpointWriter>(folder.path(), alone), 2).committed); }
+    folder.file(name, "what I think of it\n");
+    EXPECT_THAT(refused(folder),
+                AllOf(HasSubstr("has not written " + folder.at(name)), HasSubstr("move it away")));
+    EXPECT_EQ(read_file(folder.at(name)), "what I think of it\n");
+    EXPECT_EQ(names_in(folder.path()).size(), name == "latest" ? 3u : 4u) << "no record is left";
+    folder.file(name, std::string(100'000, 'x'));
+    EXPECT_THAT(refused(folder), HasSubstr(folder.at(name)));
+    std::filesystem::remove(folder.at(name));
+    std::filesystem::create_directory_symlink("step-00000001", folder.at(name));
+    EXPECT_THAT(refused(folder), HasSubstr(folder.at(name)));
+    std::filesystem::remove(folder.at(name));
+    std::filesystem::create_directories(folder.at(name));
+    EXPECT_THAT(refused(folder), HasSubstr(folder.at(name)));
+  }
+}
+
+// A run that ends while another waits for a sign of it saves once more, and gives the place up.
+TEST(FolderOfCheckpoints, CountsWhatWasSavedWhileItWaitedForThePlace) {
+  const TempFolder folder, elsewhere;
+  Group alone = make_single_group();
+  {
+    CheckpointWriter writer(elsewhere.path(), alone);
+    ASSERT_TRUE(save(writer, 7).committed);
+    auto record = nlohmann::json::parse(read_file(elsewhere.at(kOwnerFile)));
+    record["boot"] = "of another host";
+    folder.file(kOwnerFile, record.dump());
+  }
+  log::set_sink([&](log::Level, std::string_view line) {
+    if (line.find("for a sign of it") != line.npos) {
+      std::filesystem::rename(elsewhere.at("step-00000007"), folder.at("step-00000007"));
+      std::filesystem::remove(folder.at(kOwnerFile));
+    }
+  });
+  {
+    CheckpointWriter writer(folder.path(), alone);
+    EXPECT_TRUE(save(writer, 3).committed);
+  }
+  log::set_sink({});
+  EXPECT_EQ(load_newest(folder.path(), alone), 3) << "the last that was saved";
 }
 
 // As NFS and Lustre do; for this thread and those that it starts.

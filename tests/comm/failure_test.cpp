@@ -254,6 +254,26 @@ TEST_P(Failure, ARankThatLeavesByAnExceptionIsToldToTheOthers) {
   });
 }
 
+// The last of them may still be inside the operation that told them, when the first is gone.
+TEST_P(Failure, AnErrorThatAllRanksAgreeOnIsEveryRanksOwn) {
+  run(3, [](Group& group) {
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      const auto throw_together = [&] {
+        Group inner = group.split(0, group.rank());
+        at::Tensor text = at::ones({100});
+        inner.broadcast(text);
+        throw std::runtime_error("agreed on");
+      };
+      try {
+        throw_together();
+      } catch (const std::exception& error) {
+        EXPECT_STREQ(error.what(), "agreed on");
+      }
+      group.barrier();
+    }
+  });
+}
+
 TEST_P(Failure, DifferentCallsAreFoundOut) {
   RunOptions options;
   if (is_gloo()) {

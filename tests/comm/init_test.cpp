@@ -10,6 +10,7 @@
 #include <lockstep/comm/init.h>
 
 #include "base/process.h"
+#include "base/secret.h"
 #include "base/socket.h"
 #include "base/store_server.h"
 
@@ -80,7 +81,8 @@ TEST(Init, WithoutALauncherIsAGroupOfOne) {
 }
 
 TEST(Init, UnderLockstepRunsVariables) {
-  StoreServer server({.job_id = "j", .secret = "s"});
+  const std::string secret = make_secret();
+  StoreServer server({.job_id = "j", .secret = secret});
   server.begin_generation(0);
   server.start();
   std::vector<Variables> all;
@@ -89,7 +91,7 @@ TEST(Init, UnderLockstepRunsVariables) {
                    {"LOCKSTEP_WORLD_SIZE", "3"},
                    {"LOCKSTEP_STORE", server.endpoint().text()},
                    {"LOCKSTEP_JOB_ID", "j"},
-                   {"LOCKSTEP_JOB_SECRET", "s"}});
+                   {"LOCKSTEP_JOB_SECRET", secret}});
   }
   const auto outputs = run_children(all);
   expect_sums(outputs);

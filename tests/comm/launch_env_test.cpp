@@ -22,9 +22,10 @@ LaunchEnv read(Variables variables) {
       }));
 }
 
+constexpr const char* kSecret = "c0ffee0123456789f00dfeedbeefcafe";
 const Variables kLockstep = {{"LOCKSTEP_RANK", "3"},       {"LOCKSTEP_WORLD_SIZE", "8"},
                              {"LOCKSTEP_STORE", "a:1234"}, {"LOCKSTEP_JOB_ID", "job"},
-                             {"LOCKSTEP_GENERATION", "3"}, {"LOCKSTEP_JOB_SECRET", "s"}};
+                             {"LOCKSTEP_GENERATION", "3"}, {"LOCKSTEP_JOB_SECRET", kSecret}};
 const Variables kTorchrun = {{"RANK", "1"},
                              {"WORLD_SIZE", "4"},
                              {"MASTER_ADDR", "b"},
@@ -71,7 +72,16 @@ TEST(LaunchEnv, LockstepRun) {
   EXPECT_EQ(launch.meeting, Meeting::Launcher);
   EXPECT_EQ(launch.store.text(), "a:1234");
   EXPECT_EQ(launch.job_id, "job/g3") << "a rank belongs to one start of the job";
-  EXPECT_EQ(launch.secret, "s");
+  EXPECT_EQ(launch.secret, kSecret);
+}
+
+TEST(LaunchEnv, ASecretThatCanBeGuessedIsRefusedWhoeverPassesItOn) {
+  for (const Variables& launcher : {kTorchrun, kMpirun, kSrun, kBare}) {
+    EXPECT_EQ(read(launcher).secret, "");
+    EXPECT_EQ(read(merge({{"LOCKSTEP_JOB_SECRET", kSecret}}, launcher)).secret, kSecret);
+    expect_usage_error(merge({{"LOCKSTEP_JOB_SECRET", "swordfish"}}, launcher),
+                       "LOCKSTEP_JOB_SECRET can be guessed");
+  }
 }
 
 TEST(LaunchEnv, TorchrunWithAndWithoutTheAgentsStore) {

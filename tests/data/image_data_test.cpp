@@ -73,6 +73,20 @@ TEST(ImageFolder, ClassesAreFoldersInTheOrderOfTheirNames) {
   EXPECT_NEAR(batch.input[1][0].mean().item<float>(), (1 - 0.485f) / 0.229f, 0.05);
 }
 
+// A Mac leaves "._NAME" on foreign disks, Jupyter a folder of copies.
+TEST(ImageFolder, HiddenFilesAndFoldersAreNoPictures) {
+  const TempFolder folder;
+  const std::string path = make_folder(folder);
+  for (const char* name : {"cat/._a.jpeg", "cat/.cache/b.png", ".ipynb_checkpoints/a.jpg"}) {
+    std::filesystem::create_directories(
+        std::filesystem::path(folder.at(std::string("pets/") + name)).parent_path());
+    folder.file(std::string("pets/") + name, "no picture");
+  }
+  const auto data = open_image_folder(path, {.size = 8});
+  EXPECT_EQ(data->size(), 3);
+  EXPECT_THAT(data->classes(), ElementsAre("cat", "dog"));
+}
+
 TEST(ImageFolder, AugmentationIsAPureFunctionOfTheSeed) {
   const TempFolder folder;
   const auto data = open_image_folder(make_folder(folder), {.size = 24, .augment = true});

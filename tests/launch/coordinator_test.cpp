@@ -62,7 +62,9 @@ TEST_F(JobTest, ARankThatGaveUpFirstButDoesNotEndIsNotWaitedForLong) {
   begin({.min_nodes = 1, .max_nodes = 1});
   join(0);
   first_to_fail_ = 1;
+  EXPECT_TRUE(coordinator_->next_tick().is_never());
   end_rank(0, 0, 5);
+  EXPECT_LE(coordinator_->next_tick().when(), now_ + 2s) << "nothing else would wake the head";
   pass(1500ms, {0});
   EXPECT_EQ(count(0, HeadSays::Stop), 0);
   pass(1s, {0});

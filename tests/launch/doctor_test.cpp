@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_quota.h"
 #include "base/unique_fd.h"
 
 namespace lockstep {

@@ -24,7 +24,9 @@ Deadline soon() {
 
 class HeadLinkTest : public ::testing::Test, private AgentListener {
  protected:
-  HeadLinkTest() { server_.listen_to_agents(*this); }
+  HeadLinkTest() { listen(server_); }
+
+  void listen(StoreServer& server) { server.listen_to_agents(*this); }
 
   template <typename Body>
   auto serving(Body body) {
@@ -101,6 +103,25 @@ TEST_F(HeadLinkTest, NothingIsLostOrHeardTwice) {
   EXPECT_EQ(heard_, said);
   EXPECT_EQ(told_, said);
   EXPECT_FALSE(has_gone_);
+}
+
+// A link that is cut often cuts off the name server too.
+TEST_F(HeadLinkTest, TheHeadsNameIsLookedUpOnce) {
+  auto server = std::make_unique<StoreServer>(
+      StoreServerOptions{.listen = {"localhost", 0}, .job_id = "named", .secret = "secret"});
+  listen(*server);
+  server->start();
+  HeadLink link(
+      {.head = {"localhost", server->endpoint().port}, .job_id = "named", .secret = "secret"},
+      soon());
+  link.break_off();
+  server.reset();
+  try {
+    link.resume(Deadline::after(50ms));
+    FAIL() << "nobody listens";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::Not(::testing::HasSubstr("localhost")));
+  }
 }
 
 TEST_F(HeadLinkTest, AnEndIsAnEndAtOnce) {

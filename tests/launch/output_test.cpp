@@ -1,5 +1,6 @@
 // What the ranks write, on the console and in log files.
 
+#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <poll.h>
@@ -10,6 +11,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
 
 #include "base/secret.h"
 #include "base/socket.h"
@@ -206,6 +209,35 @@ TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
       EXPECT_EQ(status->code, 143);
     }
   }
+}
+
+// A stranger at the job's port is a line of the log. It used to stop the launcher for good.
+TEST(Output, TheLogDoesNotWaitForAReader) {
+  FdPair out = make_pipe(), err = make_pipe();
+  ::fcntl(err.write.get(), F_SETFL, O_NONBLOCK);
+  const std::string filling(4096, 'x');
+  while (::write(err.write.get(), filling.data(), filling.size()) > 0) {
+  }
+  ::fcntl(err.write.get(), F_SETFL, 0);
+  Process process({.argv = {lockstep_program(), "run", "--no-prefix", "--nproc-per-node", "2", "sh",
+                            "-c", "[ $RANK = 1 ] || echo $LOCKSTEP_STORE; exec sleep 1000"},
+                   .stdout_fd = out.write.get(),
+                   .stderr_fd = err.write.get(),
+                   .new_group = true});
+  std::string store;
+  for (char byte = 0; ::read(out.read.get(), &byte, 1) == 1 && byte != '\n';) {
+    store += byte;
+  }
+  const Deadline deadline = Deadline::after(kPatience);
+  Socket stranger = Socket::connect(Endpoint::parse(store, "the store"), deadline);
+  const std::string_view greeting = "GET / HTTP/1.1\r\n\r\n";
+  stranger.send(greeting.data(), greeting.size(), deadline);
+  char byte = 0;
+  EXPECT_THROW(stranger.receive(&byte, 1, deadline), IoError) << "it is not sent away";
+  process.kill(SIGTERM);
+  const auto status = process.wait(Deadline::after(kPatience));
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code, 143);
 }
 
 TEST(Output, ALimitOfFilesIsNamed) {

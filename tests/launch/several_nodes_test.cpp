@@ -207,6 +207,33 @@ TEST_F(SeveralNodes, ALinkThatFlapsForLessThanTheUsersTimeCostsNothing) {
   expect_gone(jobs);
 }
 
+// The head cannot be asked: Ctrl-C on a node reaches the ranks there as it came, and once more ends
+// them.
+TEST_F(SeveralNodes, ASignalWhileTheHeadIsOutOfReachIsPassedOnAsItCame) {
+  const std::string script =
+      "trap 'echo saw INT $RANK' INT; trap 'echo saw TERM $RANK' TERM; echo up $RANK; "
+      "while :; do sleep 0.05; done";
+  const Words flags = meeting({"--rdzv-conf=heartbeat_timeout=60", "--stop-grace=1000"}, script);
+  const Pair jobs{
+      start(0, flags),
+      std::make_unique<Job>(
+          flags,
+          JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", kSecret}, {"LOCKSTEP_LOG_LEVEL", "debug"}},
+                   .inside = [](ProcessOptions o) { return nodes_->inside(1, std::move(o)); }})};
+  expect_running(jobs);
+  nodes_->cut_link(1);
+  ASSERT_TRUE(wait_until(
+      [&] { return count(jobs.other->err(), "the head of the job cannot be reached") > 0; }));
+  jobs.other->kill(SIGINT);
+  EXPECT_TRUE(jobs.other->wait_for_output("saw INT", 2));
+  jobs.other->kill(SIGINT);
+  EXPECT_EQ(jobs.other->wait().shell_code(), 130) << jobs.other->err();
+  EXPECT_THAT(jobs.other->out(), ::testing::Not(HasSubstr("saw TERM")));
+  jobs.head->kill(SIGKILL);
+  jobs.head->wait();
+  expect_gone(jobs);
+}
+
 TEST_F(SeveralNodes, AFrozenNodeIsLostAndEndsWhenItThaws) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);

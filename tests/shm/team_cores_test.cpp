@@ -1,4 +1,9 @@
+#include <fstream>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -25,6 +30,63 @@ TEST(TeamCores, RanksBoundToACoreEachHaveThemAllTogether) {
   other.join();
   EXPECT_EQ(teams[0]->num_cores(), first == last ? 1 : 2);
   EXPECT_EQ(teams[1]->num_cores(), first == last ? 1 : 2);
+}
+
+// A control group of one core's time, for a child of this process.
+class GroupOfOneCore {
+ public:
+  GroupOfOneCore() {
+    for (const std::string root : {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup"}) {
+      folder_ = root + "/lockstep-test-" + std::to_string(::getpid());
+      if (::mkdir(folder_.c_str(), 0755) == 0) {
+        is_made_ = write("cpu.cfs_quota_us", "100000") || write("cpu.max", "100000 100000");
+        return;
+      }
+    }
+  }
+  ~GroupOfOneCore() { ::rmdir(folder_.c_str()); }
+
+  bool is_made() const { return is_made_; }
+  bool enter() const { return write("cgroup.procs", "0"); }
+
+ private:
+  bool write(const std::string& file, const std::string& text) const {
+    std::ofstream out(folder_ + "/" + file, std::ios::in);  // never makes one
+    out << text << std::flush;
+    return static_cast<bool>(out);
+  }
+
+  std::string folder_;
+  bool is_made_ = false;
+};
+
+TEST(TeamCores, AQuotaOfOneCoreIsOneCoreForAllRanks) {
+  if (usable_cores().size() < 2) {
+    GTEST_SKIP() << "a host of one core";
+  }
+  const GroupOfOneCore group;
+  if (!group.is_made()) {
+    GTEST_SKIP() << "this user may not make a control group with a CPU quota";
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!group.enter()) {
+      ::_exit(77);
+    }
+    Arenas arenas(2);
+    Team zero(0, arenas.addresses()), one(1, arenas.addresses());
+    std::thread other([&] { one.run({.kind = Kind::Barrier}); });
+    zero.run({.kind = Kind::Barrier});
+    other.join();
+    ::_exit(num_usable_cores() == 1 && zero.num_cores() == 1 && one.num_cores() == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "this user may not move a process into a control group";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "more than one core was counted";
 }
 
 TEST(TeamCores, RanksWithACoreEachSpinAndOthersYield) {

@@ -100,6 +100,17 @@ TEST(HeldOut, EveryShareOfEverySizeIsAPartition) {
   }
 }
 
+// 0.07 * 100 is 7.000000000000001 in doubles.
+TEST(HeldOut, AShareIsNotRoundedUpByTheLastBit) {
+  const TempFolder folder;
+  const auto data = open_byte_text({folder.file("a.txt", std::string(100, 'x'))}, 1);
+  ASSERT_EQ(data->size(), 100);
+  for (int percent = 1; percent <= 90; ++percent) {
+    const TrainerData parts = split_held_out(data, {.share = percent / 100.0});
+    EXPECT_EQ(parts.held_out->size(), percent);
+  }
+}
+
 TEST(HeldOut, ATextOfItsOwnIsJudgedByAsAWhole) {
   const TempFolder folder;
   const std::string more = folder.file("b.txt", std::string(256, 'b'));
