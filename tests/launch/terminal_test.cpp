@@ -23,6 +23,7 @@ class Desk {
  public:
   explicit Desk(const std::string& script) : terminal_(make_terminal(-1)) {
     ::fcntl(terminal_.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
+    resize(33, 77);
     const int fd = terminal_.write.get();
     process_ = Process({.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
                         .env = {{"NO_COLOR", "1"}},
@@ -30,6 +31,11 @@ class Desk {
                         .stdout_fd = fd,
                         .stderr_fd = fd,
                         .new_group = true});
+  }
+
+  void resize(unsigned short rows, unsigned short columns) {
+    const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    ::ioctl(terminal_.read.get(), TIOCSWINSZ, &size);
   }
 
   void type(const std::string& keys) { write_all(terminal_.read.get(), keys.data(), keys.size()); }
@@ -91,9 +97,29 @@ TEST(Terminal, OneRankMayHaveIt) {
   EXPECT_EQ(desk.screen().find("secret"), std::string::npos) << "it was not to be shown";
   desk.type("next\n");
   EXPECT_TRUE(desk.sees("(Pdb) next")) << desk.screen();
-  EXPECT_TRUE(desk.sees("r1: secret next")) << desk.screen();
+  EXPECT_TRUE(desk.sees("r1: secret next\n")) << "and nothing before its end\n" << desk.screen();
   EXPECT_EQ(desk.wait().code, 0) << desk.screen();
   EXPECT_THAT(desk.screen(), HasSubstr("code 0"));
+  EXPECT_THAT(desk.screen(), HasSubstr("restored"));
+}
+
+TEST(Terminal, ItsSizeIsTheLaunchersNowAndLater) {
+  Desk desk(lockstep_program() +
+            " run --stdin 0 sh -c 'echo $(stty size); read line; echo $(stty size)'");
+  EXPECT_TRUE(desk.sees("r0: 33 77")) << desk.screen();
+  desk.resize(44, 88);
+  desk.type("\n");
+  EXPECT_TRUE(desk.sees("r0: 44 88")) << desk.screen();
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+}
+
+TEST(Terminal, IsGivenBackThoughTheAgentThatHadItIsKilled) {
+  Desk desk("before=$(stty -g); " + lockstep_program() +
+            " run --isolation guardian --stdin 0 sh -c '"
+            "set -- $(cat /proc/$PPID/stat); kill -9 $4; exec sleep 1000'; echo code $?; "
+            "[ $before = $(stty -g) ] && echo restored");
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+  EXPECT_THAT(desk.screen(), HasSubstr("code 137"));
   EXPECT_THAT(desk.screen(), HasSubstr("restored"));
 }
 
