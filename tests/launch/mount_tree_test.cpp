@@ -39,6 +39,7 @@ class InRoot : public ::testing::Test {
     fs::create_symlink("loop", root_ + "/loop");
     fs::create_symlink(folder_.at("srv/outside"), root_ + "/escape");
     fs::create_symlink("../file", root_ + "/srv/data/deep/up");
+    fs::create_symlink("/srv/data", root_ + "/srv/data/deep/home");
   }
 
   const test::TempFolder folder_;
@@ -49,8 +50,8 @@ TEST_F(InRoot, WithoutOpenat2PathsLeadToTheSamePlaces) {
   const UniqueFd root = open_file(root_, O_PATH | O_DIRECTORY);
   for (const char* path :
        {"/", "", ".", "/srv/data", "srv//data/./file", "/absolute/file", "/above/data/file",
-        "/chain/up", "/chain/../deep/up", "/../../srv", "/loop", "/escape", "/escape/x", "/none",
-        "/srv/data/file/x", "/absolute/../../../../srv/data"}) {
+        "/chain/up", "/chain/../deep/up", "/chain/home/file", "/../../srv", "/loop", "/escape",
+        "/escape/x", "/none", "/srv/data/file/x", "/absolute/../../../../srv/data"}) {
     const UniqueFd by_kernel = open_in_root(root.get(), path);
     const int kernels = errno;
     const UniqueFd by_steps = walk_in_root(root.get(), path);
