@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/heard_by_all.h"
+
 namespace lockstep {
 namespace {
 
@@ -73,6 +75,7 @@ void check_same_lines(Group& group, const std::vector<std::string>& lines,
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
     ++i;
   }
+  wait_until_all_heard(group);
   throw UsageError("{}: rank 0 has {}, rank {} has {}; {}", difference.what,
                    i < ours.size() ? ours[i] : "nothing more", rank,
                    i < theirs.size() ? theirs[i] : "nothing more", difference.advice);

@@ -6,6 +6,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "comm/heard_by_all.h"
+
 namespace lockstep {
 
 namespace {
@@ -68,6 +70,7 @@ void throw_together(Group& group, std::exception_ptr error) {
     bytes.assign(text.begin(), text.end());
   }
   bytes = broadcast_bytes(group, std::move(bytes), rank);
+  wait_until_all_heard(group);
   raise(std::string(bytes.begin(), bytes.end()), rank);
 }
 

@@ -271,36 +271,74 @@ TEST_F(StoreTest, RunningOutOfDescriptorsTurnsStrangersAwayAndServesTheRest) {
 }
 
 // A server that serves only while it is told to.
-TEST(StoreClient, ARequestThatWasCutOffInTheMiddleLeavesTheConnectionWhole) {
-  StoreServer server({.job_id = "job", .secret = "secret"});
-  std::atomic<bool> serves{true}, ends{false}, paused{false};
-  std::thread thread([&] {
-    while (!ends) {
-      paused = !serves;
-      pollfd entry{server.fd(), POLLIN, 0};
+class PausedServer {
+ public:
+  ~PausedServer() {
+    ends_ = true;
+    thread_.join();
+  }
+  StoreClientOptions client_options() const {
+    return {.server = server_.endpoint(), .job_id = "job", .secret = "secret"};
+  }
+  void pause() {
+    serves_ = false;
+    while (!paused_) {
+    }
+  }
+  void go_on() { serves_ = true; }
+
+ private:
+  StoreServer server_{{.job_id = "job", .secret = "secret"}};
+  std::atomic<bool> serves_{true}, ends_{false}, paused_{false};
+  std::thread thread_{[this] {
+    while (!ends_) {
+      paused_ = !serves_;
+      pollfd entry{server_.fd(), POLLIN, 0};
       ::poll(&entry, 1, 1);
-      if (serves && !paused) {
-        server.serve();
+      if (serves_ && !paused_) {
+        server_.serve();
       }
     }
+  }};
+};
+
+const std::string kLarge(15 << 20, 'x');  // more than the kernel buffers
+
+TEST(StoreClient, ARequestThatWasCutOffInTheMiddleLeavesTheConnectionWhole) {
+  PausedServer server;
+  StoreClient client(server.client_options(), soon());
+  server.pause();
+  EXPECT_THROW(client.set("large", kLarge, Deadline::after(50ms)), TimeoutError);
+  EXPECT_THROW(client.set("never", "sent", Deadline::after(10ms)), TimeoutError);
+  EXPECT_THROW(client.get("large", Deadline::after(10ms)), TimeoutError);
+  server.go_on();
+  client.set("next", "value", soon());
+  EXPECT_EQ(client.get("next", soon()), "value");
+  EXPECT_EQ(client.get("large", soon()), kLarge) << "what was begun is finished";
+  EXPECT_EQ(client.try_get("never", soon()), std::nullopt) << "what was not is not";
+}
+
+TEST(StoreClient, WhoWaitsForItsTurnToSendWaitsNoLongerThanItsDeadline) {
+  PausedServer server;
+  StoreClient client(server.client_options(), soon());
+  server.pause();
+  std::atomic<bool> is_over{false};
+  std::thread sender([&] {
+    EXPECT_THROW(client.set("large", kLarge, Deadline::after(2s)), TimeoutError);
+    is_over = true;
   });
-  {
-    StoreClient client({.server = server.endpoint(), .job_id = "job", .secret = "secret"}, soon());
-    const std::string large(15 << 20, 'x');  // more than the kernel buffers
-    serves = false;
-    while (!paused) {
+  std::string told;
+  while (!is_over && told.find("what others send it") == std::string::npos) {
+    try {
+      client.set("small", "value", Deadline::after(1ms));
+    } catch (const TimeoutError& error) {
+      told = error.what();
     }
-    EXPECT_THROW(client.set("large", large, Deadline::after(50ms)), TimeoutError);
-    EXPECT_THROW(client.set("never", "sent", Deadline::after(10ms)), TimeoutError);
-    EXPECT_THROW(client.get("large", Deadline::after(10ms)), TimeoutError);
-    serves = true;
-    client.set("next", "value", soon());
-    EXPECT_EQ(client.get("next", soon()), "value");
-    EXPECT_EQ(client.get("large", soon()), large) << "what was begun is finished";
-    EXPECT_EQ(client.try_get("never", soon()), std::nullopt) << "what was not is not";
   }
-  ends = true;
-  thread.join();
+  EXPECT_THAT(told, HasSubstr("does not read what others send it"));
+  EXPECT_FALSE(is_over) << "it waited for the other one";
+  sender.join();
+  server.go_on();
 }
 
 TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {

@@ -1,5 +1,6 @@
 #include "base/unique_fd.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/mman.h>
@@ -109,6 +110,11 @@ TEST(Mapping, MapsAndUnmaps) {
   EXPECT_EQ(moved.size(), 0u);
   EXPECT_EQ(Mapping(-1, 0, PROT_READ, MAP_PRIVATE).data(), nullptr);
   EXPECT_THROW(Mapping(-1, size_t{1} << 62, PROT_READ, MAP_PRIVATE), IoError);
+}
+
+TEST(ErrnoText, NamesTheLimitOfOpenFiles) {
+  EXPECT_THAT(errno_text(EMFILE), HasSubstr("`ulimit -n`"));
+  EXPECT_THAT(errno_text(ENFILE), HasSubstr("fs.file-max"));
 }
 
 }  // namespace

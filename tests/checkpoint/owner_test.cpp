@@ -71,6 +71,26 @@ TEST(PlaceOwner, RefusesASecondRunAndSaysWhoHasIt) {
   claim_place(folder.path())->check();
 }
 
+// What other hosts go by.
+TEST(PlaceOwner, ARunThatLivesChangesItsRecord) {
+  const TempFolder folder;
+  const auto owner = claim_place(folder.path(), kShort);
+  const std::string first = read_file(record_in(folder));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (read_file(record_in(folder)) == first && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_NE(read_file(record_in(folder)), first);
+}
+
+TEST(PlaceOwner, ALinkThatSomebodyPlantedIsNotWrittenThrough) {
+  const TempFolder folder;
+  const std::string victim = folder.file("victim", "");
+  std::filesystem::create_symlink(victim, record_in(folder));
+  EXPECT_THROW(claim_place(folder.path()), IoError);
+  EXPECT_EQ(read_file(victim), "");
+}
+
 TEST(PlaceOwner, TakesAtOnceWhatAKilledRunLeft) {
   const TempFolder folder;
   leave_record(folder.path());

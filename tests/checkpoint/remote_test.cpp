@@ -134,6 +134,7 @@ TEST_F(RemoteCheckpoints, ObjectsOfOthersAreLeftAlone) {
   run(1, [](Group& group) {
     put("step-5000.pt", "mine");
     put("step-by-step-notes/README.md", "mine");
+    put("step-by-step-notes/shard-00000-of-00001.safetensors", "mine");
     put("step-00000009/notes.txt", "mine");
     put("step-00000009/deep/manifest.json", "mine");
     put("step-00000009/shard-00000-of-00001-save-1.safetensors", "of a killed save");
@@ -146,7 +147,8 @@ TEST_F(RemoteCheckpoints, ObjectsOfOthersAreLeftAlone) {
                 ElementsAre("latest", "step-00000001/notes.txt", "step-00000002/manifest.json",
                             "step-00000002/shard-00000-of-00001-save-3.safetensors",
                             "step-00000009/deep/manifest.json", "step-00000009/notes.txt",
-                            "step-5000.pt", "step-by-step-notes/README.md"));
+                            "step-5000.pt", "step-by-step-notes/README.md",
+                            "step-by-step-notes/shard-00000-of-00001.safetensors"));
     EXPECT_EQ(load_newest(kLocation, group), 2);
   });
 }

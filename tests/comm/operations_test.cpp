@@ -1,6 +1,7 @@
 // Every operation against an oracle: what each rank should hold is computed from all ranks' inputs,
 // which are a pure function of (rank, type, size).
 
+#include <chrono>
 #include <future>
 #include <sstream>
 
@@ -276,6 +277,23 @@ TEST_P(Operations, CallbacksMayThrowAndMayCallTheGroup) {
     EXPECT_EQ(promise.get_future().get(), 9.0f);
     work.wait();
     log::set_sink({});
+  });
+}
+
+TEST_P(Operations, ACallbackMayWaitForAnother) {
+  run(2, [](Group& group) {
+    std::promise<void> second_ran, first_ended;
+    at::Tensor a = at::ones({4}), b = at::ones({4});
+    Work first = group.all_reduce_async(a);
+    Work second = group.all_reduce_async(b);
+    first.on_done([&](const std::exception_ptr&) {
+      EXPECT_EQ(second_ran.get_future().wait_for(std::chrono::seconds(30)),
+                std::future_status::ready);
+      first_ended.set_value();
+    });
+    second.on_done([&](const std::exception_ptr&) { second_ran.set_value(); });
+    first_ended.get_future().wait();
+    group.barrier();
   });
 }
 

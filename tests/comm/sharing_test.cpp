@@ -1,10 +1,18 @@
 // A rank that cannot share its memory, with the others or at all: everybody hears of it at once.
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <future>
+#include <iterator>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -13,6 +21,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/unique_fd.h"
 #include "comm/every_backend.h"
 
 namespace lockstep {
@@ -113,6 +122,43 @@ TEST(Sharing, TheCauseIsNamedNotItsEchoes) {
             {.backend = BackendChoice::Gloo});
 }
 
+// From now on this thread gets no socket to meet others of its host by, as in a sandbox.
+void forbid_unix_sockets() {
+  constexpr auto kNumber = offsetof(seccomp_data, nr);
+  constexpr auto kFamily = offsetof(seccomp_data, args);
+  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+                         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFamily),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{.len = std::size(rules), .filter = rules};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
+}
+
+// The others are where they meet already, or wait to be told where: no socket of it tells them.
+TEST(Sharing, WhoDoesNotEvenComeToTheMeetingIsNotWaitedFor) {
+  for (const int victim : {0, 2}) {
+    run_ranks(
+        3,
+        [](Group& group) {
+          const int odd = std::stoi(testing_support::rank_argument());
+          if (group.rank() == odd) {
+            forbid_unix_sockets();
+          }
+          const auto start = std::chrono::steady_clock::now();
+          Group gloo = make_group(
+              group.store(),
+              {.name = "meeting", .rank = group.rank(), .size = group.size(), .timeout = 60s});
+          EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "rank " << odd;
+          EXPECT_EQ(gloo.backend_name(), "gloo");
+          expect_working(gloo);
+        },
+        {.backend = BackendChoice::Gloo, .argument = std::to_string(victim)});
+  }
+}
+
 // A message that nobody answers ends with its group, and so does what it holds.
 TEST(Sharing, PendingMessagesReleaseTheirTensors) {
   run_ranks(2, [](Group& group) {
@@ -173,6 +219,37 @@ TEST_P(SharingOn, MemoryThatOneRankCannotHaveIsAnErrorOfAllAtOnce) {
         own.allocate(1 << 20);
       }
     }
+  });
+}
+
+// Memory moves to a group in a new segment, which one rank cannot have.
+TEST_P(SharingOn, MemoryThatOneRankCannotMoveIsAnErrorOfAllAtOnce) {
+  run(4, [](Group& group) {
+    const auto make = [&](const std::string& name) {
+      return make_group(group.store(), {.name = group.backend_name() + "/move/" + name,
+                                        .rank = group.rank(),
+                                        .size = 4,
+                                        .timeout = 60s,
+                                        .backend = choice_of(group)});
+    };
+    at::Tensor memory = make("first").allocate(1 << 20);
+    Group next = make("next");
+    const auto start = std::chrono::steady_clock::now();
+    std::string message;
+    try {
+      const NoMemory tight(group, 3);
+      next.rebind(memory);
+      if (group.local_ranks().size() < 4) {
+        next.barrier();  // as above
+      }
+      ADD_FAILURE() << "rank 3 has the memory";
+    } catch (const IoError& error) {
+      message = error.what();
+    } catch (const PeerLostError& error) {
+      message = error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+    EXPECT_THAT(message, HasSubstr("rank 3: shared memory: cannot get 1048576 bytes"));
   });
 }
 

@@ -1,16 +1,20 @@
 // What surrounds a step: how ranks are bound, odd models, and the wrapper as an object.
 
+#include <chrono>
 #include <optional>
 #include <sched.h>
+#include <string_view>
 
 #include <gmock/gmock.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 
 #include "base/cores.h"
 #include "comm/host_cores.h"
 #include "ddp/nets.h"
+#include "support/pretended_cores.h"
 
 namespace lockstep {
 namespace {
@@ -59,14 +63,13 @@ TEST(HostCores, AreThoseOfAllRanksTogetherHoweverEachIsBound) {
   }
 }
 
-// From three cores on one rank alone used to overlap here, and their collectives met in another
-// order.
+// One rank alone used to overlap here, and their collectives met in another order.
 TEST(DdpOverlap, RanksBoundToDifferentNumbersOfCoresCallTheSameCollectives) {
   run_ranks(2, [](Group& group) {
-    std::optional<BoundToOneCore> bound;
-    if (group.rank() == 1) {
-      bound.emplace(usable_cores().back());
-    }
+    test::pretend_cores(group.rank() == 0 ? std::vector{0, 1, 2} : std::vector{1});
+    std::string told;
+    log::set_level(log::Level::Debug);
+    log::set_sink([&](log::Level, std::string_view line) { told += line; });
     torch::nn::Sequential model(torch::nn::Linear(4, 8), SyncBatchNorm(8, group),
                                 torch::nn::Linear(8, 2));
     DistributedDataParallel ddp(model, group, {.bucket_bytes = 64, .first_bucket_bytes = 64});
@@ -75,6 +78,8 @@ TEST(DdpOverlap, RanksBoundToDifferentNumbersOfCoresCallTheSameCollectives) {
       ddp(torch::randn({6, 4})).sum().backward();
       EXPECT_TRUE(same_on_all_ranks(group, model->parameters()[0].grad()));
     }
+    log::set_sink({});
+    EXPECT_THAT(told, HasSubstr("reduced while backward computes: 2 ranks, 3 cores"));
   });
 }
 
@@ -131,6 +136,20 @@ TEST(DdpModel, AnotherTypeAfterWrappingIsToldWithTheWayOut) {
   });
 }
 
+TEST(DdpModel, AnotherShapeAfterWrappingIsToldWithTheWayOut) {
+  run_ranks(2, [](Group& group) {
+    torch::nn::Linear model(torch::nn::LinearOptions(4, 2).bias(false));
+    DistributedDataParallel ddp(model, group);
+    model->weight.set_data(torch::zeros({5, 4}));
+    EXPECT_THAT(refusal([&] {
+                  ddp(torch::ones({1, 4}));
+                }),
+                HasSubstr("'weight' had the shape [2, 4] when the model was wrapped and has "
+                          "[5, 4] now; make a new DistributedDataParallel"));
+    group.barrier();
+  });
+}
+
 TEST(DdpOptions, ThatDifferBetweenRanksAreNamedOnAll) {
   run_ranks(3, [](Group& group) {
     const bool is_odd = group.rank() == 2;
@@ -143,6 +162,22 @@ TEST(DdpOptions, ThatDifferBetweenRanksAreNamedOnAll) {
                 HasSubstr("rank 2 has find_unused_parameters = true"));
     EXPECT_THAT(wrap({.bucket_bytes = is_odd ? -1 : 7}), HasSubstr("rank 2 has bucket_bytes = -1"));
     group.barrier();  // and the group still works
+  });
+}
+
+// A rank leaves its group with the exception, while others may still be told of it.
+TEST(DdpOptions, AllHearOfTheDifferenceThoughTheFirstLeavesWithItsGroup) {
+  run_ranks(3, [](Group& group) {
+    for (int round = 0; round < 30; ++round) {
+      const std::string told = refusal([&] {
+        Group own = make_group(group.store(), {.name = fmt::format("options/{}", round),
+                                               .rank = group.rank(),
+                                               .size = group.size(),
+                                               .timeout = std::chrono::seconds(60)});
+        DistributedDataParallel(make_net(), own, {.bucket_bytes = own.rank() == 1 ? 5 : 7});
+      });
+      EXPECT_THAT(told, HasSubstr("the options differ between ranks"));
+    }
   });
 }
 

@@ -46,7 +46,12 @@ TEST(MakeCommand, WhatOnlyPythonCanRunGetsItToo) {
   EXPECT_THAT(command_of(program), ElementsAre(program, "a"));
   const std::string data = folder.file("data.txt", "hello");
   EXPECT_THAT(command_of(data), ElementsAre(data, "a"));
-  EXPECT_THAT(command_of("sh"), ElementsAre("sh", "a"));
+  folder.file("sh", "print(1)\n");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  EXPECT_THAT(command_of("sh"), ElementsAre("sh", "a")) << "the one in PATH";
+  EXPECT_EQ(command_of("./sh"), python("./sh"));
+  std::filesystem::current_path(before);
 }
 
 TEST(MakeCommand, RunPathPassesTheScriptsOwnArguments) {

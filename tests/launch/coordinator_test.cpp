@@ -283,6 +283,18 @@ TEST_F(JobTest, ARestartSaysThatTheOthersAreStopped) {
       << said_;
 }
 
+TEST_F(JobTest, ARestartDoesNotSayThatTheRanksOfALostHostAreStopped) {
+  begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  join(0);
+  join(1);
+  for (const int rank : {0, 1, 2, 3}) {
+    hear(rank / 2, {.kind = MemberSays::Started, .rank = rank, .pid = 100 + rank});
+  }
+  coordinator_->lose(1, "its connection ended", now_);
+  EXPECT_NE(said_.find("2 stopped by lockstep, 2 killed without a report"), std::string::npos)
+      << said_;
+}
+
 TEST_F(JobTest, ASignalStopsAllAndASecondInterruptKills) {
   begin({});
   join(0);

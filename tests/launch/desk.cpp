@@ -1,6 +1,7 @@
 #include "launch/desk.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@ namespace lockstep::test {
 
 Desk::Desk(const std::string& script, JobPlace place) : terminal_(make_terminal(-1)) {
   ::fcntl(terminal_.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
+  resize(33, 77);
   const int fd = terminal_.write.get();
   ProcessOptions options{.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
                          .env = std::move(place.env),
@@ -20,6 +22,11 @@ Desk::Desk(const std::string& script, JobPlace place) : terminal_(make_terminal(
                          .new_group = true};
   options.env["NO_COLOR"] = "1";
   process_ = Process(place.inside ? place.inside(options) : options);
+}
+
+void Desk::resize(unsigned short rows, unsigned short columns) {
+  const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  ::ioctl(terminal_.read.get(), TIOCSWINSZ, &size);
 }
 
 void Desk::type(const std::string& keys) {

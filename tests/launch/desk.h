@@ -15,6 +15,8 @@ class Desk {
  public:
   explicit Desk(const std::string& script, JobPlace place = {});
 
+  void resize(unsigned short rows, unsigned short columns);
+
   void type(const std::string& keys);
 
   // True once the screen shows it.

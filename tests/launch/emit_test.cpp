@@ -137,6 +137,11 @@ TEST(EmitOptions, WhatTheSchedulerDecidesIsRefused) {
   EXPECT_THAT(says([](RunFlags& f) { f.standalone = true; }), HasSubstr("--standalone would be"));
   EXPECT_THAT(says([](RunFlags& f) { f.local_nodes = "2"; }), HasSubstr("--local-nodes would be"));
   EXPECT_THAT(says([](RunFlags& f) { f.rdzv_endpoint = "a:1"; }), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(says([](RunFlags& f) { f.hostfile = "hosts"; }), HasSubstr("--hostfile would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.master_addr = "a"; }), HasSubstr("--master-addr would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.master_port = "1"; }), HasSubstr("--master-port would be"));
+  EXPECT_THAT(says([](RunFlags& f) { f.rdzv_backend = "c10d"; }), HasSubstr("--rdzv-backend"));
+  EXPECT_THAT(says([](RunFlags& f) { f.env = {"A=1"}; }), HasSubstr("--env would be"));
   EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "gpu"; }),
               HasSubstr("give --gpus-per-node N too"));
   EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "many"; }), HasSubstr("many is unknown"));
@@ -149,6 +154,7 @@ TEST(EmitOptions, AreWhatTheFlagsSay) {
   flags.nproc_per_node = "gpu";
   flags.gpus_per_node = "8";
   flags.stop_grace = "300.5";
+  flags.max_restarts = "2";
   const EmitOptions options =
       emit_options(flags, {"--nnodes=2:4", "--nproc-per-node=gpu", "--gpus-per-node=8",
                            "--stop-grace=300.5", "--log-dir=logs", "--emit=slurm"});
@@ -156,6 +162,7 @@ TEST(EmitOptions, AreWhatTheFlagsSay) {
   EXPECT_EQ(options.max_nodes, 4);
   EXPECT_EQ(options.gpus_per_node, 8);
   EXPECT_EQ(options.stop_grace, std::chrono::seconds(301));
+  EXPECT_EQ(options.max_restarts, 2);
   EXPECT_TRUE(options.program.starts_with('/')) << options.program;
   EXPECT_EQ(options.folder, std::filesystem::current_path());
   EXPECT_THAT(options.flags, ElementsAreArray({"--log-dir=logs"}));
@@ -229,6 +236,7 @@ TEST(EmitKubernetes, TheManifestPassesEveryArgumentAsItIs) {
 TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
   EmitOptions options = awkward_options();
   options.max_restarts = 2;
+  options.stop_grace = std::chrono::seconds(300);
   options.image = "train:1";
   options.cpus_per_node = 16;
   options.gpus_per_node = 8;
@@ -260,7 +268,7 @@ TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
   const auto& pod = job["template"]["spec"];
   EXPECT_EQ(pod["subdomain"], service["metadata"]["name"]);
   EXPECT_EQ(pod["restartPolicy"], "Never");
-  EXPECT_EQ(pod["terminationGracePeriodSeconds"], 120);
+  EXPECT_EQ(pod["terminationGracePeriodSeconds"], 300);
   const auto& container = pod["containers"][0];
   EXPECT_EQ(container["env"][0]["valueFrom"]["secretKeyRef"],
             (nlohmann::json{{"name", secret["metadata"]["name"]}, {"key", "job-secret"}}));

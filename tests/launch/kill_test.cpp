@@ -207,6 +207,7 @@ wanted=$(cat rank0)
 echo $((wanted - 1)) > /proc/sys/kernel/ns_last_pid
 setsid sleep 1000 &
 stranger=$!
+until grep -q sleep /proc/$stranger/comm; do sleep 0.01; done  # its group is its own by now
 kill -TERM $leader
 wait $leader
 echo code $?
@@ -244,6 +245,15 @@ TEST(KillUser, AllButTheWorkersOfAnOrdinaryUserLeavesNobody) {
   }
   job.wait();
   EXPECT_TRUE(job.is_gone());
+}
+
+// In a user namespace root would no longer be root of anything but himself.
+TEST(KillUser, RootWithoutTheRightToAPidNamespaceStaysRoot) {
+  const std::string without = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin ";
+  const Output trial = in_shell(without + "readlink /proc/self/ns/user");
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  const Output output = in_shell(without + lockstep_program() + " run readlink /proc/self/ns/user");
+  EXPECT_EQ(output.out, "r0: " + trial.out) << output.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Kill, ::testing::Values("pidns", "guardian"),

@@ -1,6 +1,7 @@
 #include "launch/log_file.h"
 
 #include <filesystem>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -55,8 +56,24 @@ TEST(LogFolder, NoLinkIsFollowedAndARanksFolderIsNew) {
   EXPECT_THROW(make("a"), UsageError) << "rank_0 is there";
   std::filesystem::create_directory(folder.at("b"));
   make("b");  // another node of the same run was first
-  std::filesystem::create_symlink(folder.at("b"), folder.at("c"));
+  std::filesystem::create_directory(folder.at("victim"));
+  std::filesystem::create_symlink(folder.at("victim"), folder.at("c"));
   EXPECT_THROW(make("c"), UsageError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.at("victim")));
+}
+
+TEST(LogFolder, TheModeIsTheOneAskedForWhateverTheUmask) {
+  const test::TempFolder folder;
+  const OutputOptions output{.log_dir = folder.at("logs"), .folder_mode = 0755};
+  const NodePlan node{.workers = {{.log_folder = folder.at("logs/a/attempt_0/rank_0")}}};
+  const mode_t before = ::umask(077);
+  make_log_folders(output, {node});
+  ::umask(before);
+  for (const char* made : {"logs", "logs/a", "logs/a/attempt_0", "logs/a/attempt_0/rank_0"}) {
+    EXPECT_EQ(std::filesystem::status(folder.at(made)).permissions(),
+              static_cast<std::filesystem::perms>(0755))
+        << made;
+  }
 }
 
 TEST(LogFile, NoneIsFineAndAnImpossibleOneIsNot) {

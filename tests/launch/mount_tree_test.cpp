@@ -2,8 +2,16 @@
 
 #include "launch/mount_tree.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
+#include <iterator>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,6 +39,7 @@ class InRoot : public ::testing::Test {
     fs::create_symlink("loop", root_ + "/loop");
     fs::create_symlink(folder_.at("srv/outside"), root_ + "/escape");
     fs::create_symlink("../file", root_ + "/srv/data/deep/up");
+    fs::create_symlink("/srv/data", root_ + "/srv/data/deep/home");
   }
 
   const test::TempFolder folder_;
@@ -41,8 +50,8 @@ TEST_F(InRoot, WithoutOpenat2PathsLeadToTheSamePlaces) {
   const UniqueFd root = open_file(root_, O_PATH | O_DIRECTORY);
   for (const char* path :
        {"/", "", ".", "/srv/data", "srv//data/./file", "/absolute/file", "/above/data/file",
-        "/chain/up", "/chain/../deep/up", "/../../srv", "/loop", "/escape", "/escape/x", "/none",
-        "/srv/data/file/x", "/absolute/../../../../srv/data"}) {
+        "/chain/up", "/chain/../deep/up", "/chain/home/file", "/../../srv", "/loop", "/escape",
+        "/escape/x", "/none", "/srv/data/file/x", "/absolute/../../../../srv/data"}) {
     const UniqueFd by_kernel = open_in_root(root.get(), path);
     const int kernels = errno;
     const UniqueFd by_steps = walk_in_root(root.get(), path);
@@ -58,6 +67,29 @@ TEST_F(InRoot, WithoutOpenat2PathsLeadToTheSamePlaces) {
     } else {
       EXPECT_EQ(kernels, errno) << path;
     }
+  }
+}
+
+// As a kernel before 5.6, or a container's filter, answers this thread from now on.
+void forbid_openat2(uint32_t answer) {
+  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | answer),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{.len = std::size(rules), .filter = rules};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
+}
+
+TEST_F(InRoot, WithoutOpenat2TheStepsAreTaken) {
+  for (const uint32_t answer : {ENOSYS, EPERM}) {
+    std::thread([&] {
+      forbid_openat2(answer);
+      EXPECT_NO_THROW({
+        EXPECT_EQ(path_in_root(root_, "/chain/up"), root_ + "/srv/data/file");
+        EXPECT_EQ(path_in_root(root_, "/absolute/new"), root_ + "/srv/data/new");
+      });
+    }).join();
   }
 }
 

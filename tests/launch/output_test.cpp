@@ -261,6 +261,16 @@ TEST(Output, TeeDoesWithoutAFolderThatItMayWriteTo) {
   EXPECT_THAT(output.err, HasSubstr("--log-dir"));
 }
 
+TEST(Output, LogFilesGoToTheNextTemporaryFolderThatTakesThem) {
+  const std::string hide = "mount -t tmpfs -o ro none /tmp; mount -t tmpfs none /var/tmp; ";
+  const Output trial = shell("unshare -m sh -c '" + hide + "'");
+  LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
+  const Output output = shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide +
+                              lockstep_program() + " run --redirects 3 echo hi'");
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("log files are in /var/tmp/lockstep_logs_"));
+}
+
 TEST(Output, LinesAreNeverTorn) {
   constexpr int kLines = 10000;
   for (const std::string nodes : {"1", "2"}) {

@@ -58,6 +58,7 @@ TEST(Signal, SecondCtrlCKillsAtOnce) {
   job.kill(SIGINT);
   EXPECT_EQ(job.wait().code, 130);
   EXPECT_TRUE(job.is_gone());
+  EXPECT_THAT(job.err(), HasSubstr("killed before the grace of 1000 s was over"));
 }
 
 TEST(Signal, IgnoredBySomeoneElseStaysIgnored) {

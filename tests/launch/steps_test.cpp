@@ -106,13 +106,21 @@ TEST(Restart, TheNextGenerationMeetsAnew) {
 }
 
 // Rank 1 leaves the group by its exception, and takes a moment to end: the others end before it.
-TEST(Failures, TheRankThatThrewIsBlamedNotItsVictims) {
-  Job job({"--nproc-per-node=4", kProgram, "throw"});
+void expect_blame_of_rank_1(const std::string& way) {
+  Job job({"--nproc-per-node=4", kProgram, way});
   EXPECT_EQ(job.wait().shell_code(), 7) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("lockstep run: rank 1 ("));
   EXPECT_THAT(job.err(), HasSubstr("failed: exit code 7"));
   EXPECT_THAT(job.err(), HasSubstr("    the model of rank 1 broke"));
   EXPECT_TRUE(job.is_gone());
+}
+
+TEST(Failures, TheRankThatThrewIsBlamedNotItsVictims) {
+  expect_blame_of_rank_1("throw");
+}
+
+TEST(Failures, TheRankThatLeftIsBlamedNotThoseWhoWaitedForIt) {
+  expect_blame_of_rank_1("leave");
 }
 
 }  // namespace

@@ -33,6 +33,19 @@ TEST(Sweep, FindsAndEndsDescendantsButNotTheSpared) {
   EXPECT_THAT(living_descendants(), ::testing::ElementsAre(spared.pid()));
 }
 
+// The number of a process that has ended may be a stranger's by the time it is signalled.
+TEST(Sweep, WhoHasTheNumberOfAnotherIsNotSignalled) {
+  Process stranger({.argv = {"sleep", "1000"}});
+  const auto found = find_descendants();
+  ASSERT_EQ(found.size(), 1u);
+  Descendant other = found.front();
+  --other.start_ticks;
+  signal_descendant(other, SIGKILL);
+  EXPECT_EQ(find_descendants(), found);
+  signal_descendant(found.front(), SIGTERM);
+  EXPECT_EQ(stranger.wait(Deadline::after(std::chrono::seconds(30)))->signal, SIGTERM);
+}
+
 TEST(Sweep, NobodyIsQuick) {
   EXPECT_TRUE(kill_descendants(Deadline::never()).empty());
 }

@@ -37,9 +37,29 @@ TEST(Terminal, OneRankMayHaveIt) {
   EXPECT_EQ(desk.screen().find("secret"), std::string::npos) << "it was not to be shown";
   desk.type("next\n");
   EXPECT_TRUE(desk.sees("(Pdb) next")) << desk.screen();
-  EXPECT_TRUE(desk.sees("r1: secret next")) << desk.screen();
+  EXPECT_TRUE(desk.sees("r1: secret next\n")) << "and nothing before its end\n" << desk.screen();
   EXPECT_EQ(desk.wait().code, 0) << desk.screen();
   EXPECT_THAT(desk.screen(), HasSubstr("code 0"));
+  EXPECT_THAT(desk.screen(), HasSubstr("restored"));
+}
+
+TEST(Terminal, ItsSizeIsTheLaunchersNowAndLater) {
+  Desk desk(lockstep_program() +
+            " run --stdin 0 sh -c 'echo $(stty size); read line; echo $(stty size)'");
+  EXPECT_TRUE(desk.sees("r0: 33 77")) << desk.screen();
+  desk.resize(44, 88);
+  desk.type("\n");
+  EXPECT_TRUE(desk.sees("r0: 44 88")) << desk.screen();
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+}
+
+TEST(Terminal, IsGivenBackThoughTheAgentThatHadItIsKilled) {
+  Desk desk("before=$(stty -g); " + lockstep_program() +
+            " run --isolation guardian --stdin 0 sh -c '"
+            "set -- $(cat /proc/$PPID/stat); kill -9 $4; exec sleep 1000'; echo code $?; "
+            "[ $before = $(stty -g) ] && echo restored");
+  EXPECT_EQ(desk.wait().code, 0) << desk.screen();
+  EXPECT_THAT(desk.screen(), HasSubstr("code 137"));
   EXPECT_THAT(desk.screen(), HasSubstr("restored"));
 }
 

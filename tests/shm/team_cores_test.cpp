@@ -30,6 +30,13 @@ TEST(TeamCores, RanksBoundToACoreEachHaveThemAllTogether) {
   other.join();
   EXPECT_EQ(teams[0]->num_cores(), first == last ? 1 : 2);
   EXPECT_EQ(teams[1]->num_cores(), first == last ? 1 : 2);
+  // And they act on it: from the second operation on they meet by marks, not at the gate.
+  const auto& words = *reinterpret_cast<const Words<Platform>*>(arenas.addresses()[0]);
+  EXPECT_EQ(words.arrivals.value.load(), 2u);
+  std::thread again([&] { teams[1]->run({.kind = Kind::Barrier}); });
+  teams[0]->run({.kind = Kind::Barrier});
+  again.join();
+  EXPECT_EQ(words.arrivals.value.load(), first == last ? 4u : 2u);
 }
 
 // A control group of one core's time, for a child of this process.

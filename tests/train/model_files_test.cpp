@@ -196,6 +196,8 @@ TEST(ModelFiles, AnExportHasThemAll) {
   const Json config = Json::parse(read_file(folder.at("hub/tokenizer_config.json")));
   EXPECT_EQ(config["tokenizer_class"], "BertTokenizer");
   EXPECT_EQ(config["pad_token"], "[PAD]");
+  EXPECT_EQ(read_file(folder.at("hub/config.json")), made.files.at("config.json"));
+  EXPECT_TRUE(Json::parse(made.files.at("config.json")).contains("id2label"));
   EXPECT_EQ(load_tokenizer(folder.at("hub")).encode("a fine film"),
             load_tokenizer(folder.at("bert")).encode("a fine film"));
   EXPECT_NO_THROW(AutoModel::from_pretrained(folder.at("hub")));

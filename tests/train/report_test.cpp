@@ -116,6 +116,7 @@ TEST(TrainReport, JsonIsOneLineThatAProgramCanRead) {
   EXPECT_THAT(json, HasSubstr("\"held_out_pictures\":400"));
   EXPECT_THAT(json, HasSubstr("\"parameter_hashes\":[\"00000000000000ab\",\"00000000000000ab\"]"));
   EXPECT_THAT(json, HasSubstr("\"same_bits\":true"));
+  EXPECT_THAT(json, HasSubstr("\"threads\":"));
 }
 
 }  // namespace

@@ -144,6 +144,32 @@ TEST(TrainSignals, UnderTheLauncherTheyDoTheSame) {
   }
 }
 
+TEST(TrainSignals, OneThatReachesOneRankEndsAllAfterTheSameStep) {
+  const TempFolder folder;
+  Arguments arguments = {"--no-prefix", "--nproc-per-node=2", "--stop-grace=20", "--"};
+  const Arguments program = endless(folder.path());
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  Job job(arguments);
+  ASSERT_TRUE(job.wait_for_output("step    3/", 1)) << job.err();
+  ::kill(job.workers().at(1), SIGTERM);
+  EXPECT_EQ(job.wait().shell_code(), 0) << job.err();
+  EXPECT_EQ(read_file(folder.at("latest")), last_step(job.out())) << job.err();
+}
+
+// As a shell starts what runs in the background.
+TEST(TrainSignals, AnInterruptThatWasIgnoredStaysSo) {
+  const TempFolder folder;
+  Arguments arguments = {"sh", "-c", "trap '' INT; exec \"$0\" \"$@\""};
+  const Arguments program = endless(folder.path());
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  Program background(arguments);
+  ASSERT_TRUE(background.wait_for_out("step    3/")) << background.err();
+  background.kill(SIGINT);
+  EXPECT_TRUE(background.wait_for_out("step  200/")) << background.err();
+  background.kill(SIGTERM);
+  EXPECT_EQ(background.wait().shell_code(), 143);
+}
+
 TEST(TwoRuns, InOneFolderAreKeptApart) {
   const TempFolder folder;
   Program first(endless(folder.path()));

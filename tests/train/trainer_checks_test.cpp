@@ -1,4 +1,5 @@
 // What a trainer finds wrong before its first step, and what it makes of odd tasks and scores.
+#include <chrono>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -10,8 +11,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/train/trainer.h>
 
-#include "comm/host_cores.h"
 #include "support/fleet.h"
+#include "support/pretended_cores.h"
 #include "support/temp_folder.h"
 #include "train/train_state.h"
 
@@ -38,6 +39,9 @@ class LineTask : public TrainingTask {
     if (says_nothing) {
       output = {.loss = output.loss};
     }
+    if (counts_nothing) {
+      output = {.loss = output.loss, .num_counted = 0};
+    }
     const bool is_judged = !line_->is_training();
     if (is_judged && num_judged++ < num_nan) {
       output.loss = at::full({}, std::nan(""));
@@ -49,6 +53,7 @@ class LineTask : public TrainingTask {
   }
 
   bool says_nothing = false;
+  bool counts_nothing = false;
   int num_nan = 0;             // first batches of evaluations
   double overflows_above = 0;  // a gradient of the loss
 
@@ -122,6 +127,14 @@ TEST(TrainerChecks, HyperparametersOutOfRangeAreNamed) {
   refuses({.eval_every = -5}, "eval_every = -5");
   refuses({.log_every = 0}, "log_every = 0");
   refuses({.workers = -1}, "workers = -1");
+  refuses({.epochs = 0}, "epochs = 0");
+  refuses({.max_steps = -1}, "max_steps = -1");
+  refuses({.max_time = std::chrono::seconds(-1)}, "max_time = -1");
+  refuses({.early_stop = -1}, "early_stop = -1");
+  refuses({.shards = -1}, "shards = -1");
+  refuses({.threads = -1}, "threads = -1");
+  refuses({.checkpoint_every = -1}, "checkpoint_every = -1");
+  refuses({.max_bad_steps = -1}, "max_bad_steps = -1");
 }
 
 TEST(TrainerChecks, EvaluateWithoutHeldOutDataIsRefused) {
@@ -152,6 +165,13 @@ TEST(TrainerScores, ATaskThatDoesNotCountIsJudgedByTheSamplesOfItsBatches) {
   EXPECT_EQ(trainer.evaluate().num_counted, 21);
   EXPECT_EQ(trainer.evaluate().loss, expected.evaluate().loss);
   EXPECT_GT(trainer.evaluate().loss, 0);
+}
+
+TEST(TrainerScores, ALossOfNothingIsNoNumber) {
+  LineTask task;
+  task.counts_nothing = true;
+  Trainer trainer(task, {rows(64), rows(8)}, make_single_group(), {.batch_size = 8});
+  EXPECT_TRUE(std::isnan(trainer.evaluate().loss)) << "0 would be the best there is";
 }
 
 TEST(TrainerScores, NaNIsNeverTheBestAndDoesNotStandInTheWay) {
@@ -195,16 +215,23 @@ TEST(TrainerScales, AnOverflowOfFloat16sScaleIsNoBadStep) {
 
 TEST(TrainerThreads, ShareTheCoresOfTheHostAmongItsShards) {
   const auto body = [](Group& group) {
-    const int cores = host_cores(group).front().num_cores;
-    for (const int shards : {2, 4}) {
+    const int cores = 8;
+    test::pretend_cores({0, 1, 2, 3, 4, 5, 6, 7});
+    for (const int shards : {2, 4, 16}) {
       LineTask task;
-      Trainer trainer(task, {rows(64), nullptr}, group, {.batch_size = 8, .shards = shards});
+      Trainer trainer(task, {rows(64), nullptr}, group, {.batch_size = 16, .shards = shards});
       EXPECT_EQ(trainer.threads(), std::max(1, cores / shards)) << shards << " shards";
       EXPECT_EQ(at::get_num_threads(), trainer.threads());
     }
     LineTask task;
     const Trainer as_asked(task, {rows(64), nullptr}, group, {.batch_size = 8, .threads = 3});
     EXPECT_EQ(as_asked.threads(), 3);
+    if (group.rank() == 1) {
+      test::pretend_cores({5});
+    }
+    const Trainer bound(task, {rows(64), nullptr}, group, {.batch_size = 8, .shards = 2});
+    EXPECT_EQ(bound.threads(), group.size() == 1 ? 4 : 1) << "as the rank with the fewest";
+    test::pretend_cores({});
   };
   for (const int ranks : {1, 2}) {
     run_ranks(ranks, body, {.env = {"OMP_NUM_THREADS=1024"}});
@@ -215,9 +242,10 @@ TEST(TrainerThreads, AreNoMoreThanOpenMPsLimitAndThoseTheRunBeganWith) {
   run_ranks(2,
             [](Group& group) {
               LineTask task;
-              EXPECT_EQ(Trainer(task, {rows(64), nullptr}, group, {.batch_size = 8}).threads(), 1);
+              test::pretend_cores({0, 1, 2, 3, 4, 5, 6, 7});
+              EXPECT_EQ(Trainer(task, {rows(64), nullptr}, group, {.batch_size = 8}).threads(), 3);
             },
-            {.env = {"OMP_NUM_THREADS=1"}});
+            {.env = {"OMP_NUM_THREADS=3,2"}});
   const test::TempFolder folder;
   TrainerOptions options{.batch_size = 8,
                          .shards = 2,

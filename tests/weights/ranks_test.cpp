@@ -2,6 +2,7 @@
 // says, and one rank's failure thrown by all.
 
 #include <atomic>
+#include <chrono>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 
 #include "support/fleet.h"
 #include "support/temp_folder.h"
+#include "weights/agree.h"
 #include "weights/weight_files.h"
 
 namespace lockstep {
@@ -33,6 +35,28 @@ using testing_support::die_now;
 using testing_support::rank_argument;
 using testing_support::RunOptions;
 using testing_support::Setting;
+
+// Rank 1 leaves its group with the exception, while others may still be told of it.
+TEST(ThrowTogether, AllHearTheReasonThoughTheFirstLeavesWithItsGroup) {
+  testing_support::run_ranks(3, [](Group& group) {
+    for (int round = 0; round < 30; ++round) {
+      try {
+        Group own = make_group(group.store(), {.name = fmt::format("agree/{}", round),
+                                               .rank = group.rank(),
+                                               .size = group.size(),
+                                               .timeout = std::chrono::seconds(60)});
+        throw_together(own, caught([&] {
+                         if (own.rank() == 1) {
+                           throw UsageError("the reason");
+                         }
+                       }));
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the reason"));
+      }
+    }
+  });
+}
 
 class LoadModes : public ::testing::TestWithParam<Setting> {
  protected:
