@@ -14,6 +14,7 @@
 #include "base/deadline.h"
 #include "base/socket.h"
 #include "base/store_protocol.h"
+#include "base/timed_lock.h"
 
 namespace lockstep {
 
@@ -86,9 +87,9 @@ class StoreClient {
   Socket socket_;
   std::string unread_;  // of the reader thread, and of the greeting before it runs
 
-  std::timed_mutex send_mutex_;  // guards what goes out, and unsent_
-  std::string unsent_;           // of a frame whose sender gave up in the middle; goes first
-  std::mutex mutex_;             // guards what follows
+  TimedLock send_mutex_;  // guards what goes out, and unsent_
+  std::string unsent_;    // of a frame whose sender gave up in the middle; goes first
+  std::mutex mutex_;      // guards what follows
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::promise<store::Message>> pending_;
   std::string failure_;  // not empty: the connection is over
