@@ -170,8 +170,7 @@ TEST_P(TeamOfThreads, BarrierHoldsUntilAllHaveCome) {
 
 constexpr World kWorlds[] = {{1, Cores::Enough}, {2, Cores::TooFew}, {2, Cores::Enough},
                              {3, Cores::TooFew}, {3, Cores::Enough}, {4, Cores::TooFew},
-                             {7, Cores::TooFew}, {7, Cores::Enough}, {8, Cores::TooFew},
-                             {17, Cores::Enough}};
+                             {7, Cores::TooFew}, {7, Cores::Enough}, {8, Cores::TooFew}};
 
 INSTANTIATE_TEST_SUITE_P(Worlds, TeamOfThreads, ::testing::ValuesIn(kWorlds),
                          [](const auto& world) {
@@ -179,6 +178,25 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TeamOfThreads, ::testing::ValuesIn(kWorlds),
                                "{}{}", world.param.size,
                                world.param.cores == Cores::Enough ? "OnCoresOfTheirOwn" : "");
                          });
+
+// So many that sums stay with the rank that made them, and are fetched from there.
+TEST(TeamOfManyThreads, SumsAreFetchedFromTheirOwners) {
+  CaseRunner runner(17, kIsTsan ? kTsanLimits : kLimits, Cores::Enough);
+  std::vector<Case> cases;
+  for (const DataType type : {DataType::Float32, DataType::BFloat16}) {
+    for (const size_t count : {kSlotBytes / 4 + 1, 10 * kChunkBytes / 4 + 7}) {
+      for (const Kind kind : {Kind::AllReduce, Kind::ReduceScatter}) {
+        cases.push_back({.kind = kind, .type = type, .reduction = Reduction::Sum, .count = count});
+        cases.back().bound_ranks = kNoneBound;
+        if (!runner.fits(cases.back())) {
+          cases.pop_back();
+        }
+      }
+    }
+  }
+  ASSERT_GE(cases.size(), 4u);
+  runner.run(cases);
+}
 
 }  // namespace
 }  // namespace lockstep::shm::test
