@@ -74,6 +74,13 @@ std::unique_ptr<LocalTeam> try_team(const Meeting& meeting, std::string& problem
   return team;
 }
 
+// A rank that drops its group at once closes its connections; whoever is still making theirs would
+// take that for a failure. So nobody has a group before all have one.
+Connected once_all_are(const Meeting& meeting, Connected connected) {
+  meeting.membership->gather("connected", "", meeting.call);
+  return connected;
+}
+
 Connected connect_gloo(const Meeting& meeting, std::string reason) {
   const int rank = meeting.membership->rank();
   GlooOptions options{.membership = meeting.membership,
@@ -82,7 +89,7 @@ Connected connect_gloo(const Meeting& meeting, std::string reason) {
                       .address = reachable_address(meeting.hosts, rank),
                       .timeout = meeting.timeout,
                       .connect = meeting.call};
-  return {make_gloo_backend(std::move(options)), std::move(reason)};
+  return once_all_are(meeting, {make_gloo_backend(std::move(options)), std::move(reason)});
 }
 
 std::string describe_nodes(const NodeMap& nodes) {
@@ -110,9 +117,10 @@ Connected connect_hierarchical(const Meeting& meeting, std::unique_ptr<LocalTeam
       .nodes = meeting.nodes,
       .address = reachable_address(meeting.hosts, meeting.membership->rank()),
       .connect = meeting.call};
-  return {make_hierarchical_backend(std::move(options)),
-          fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",
-                      meeting.nodes.num_nodes(), describe_nodes(meeting.nodes))};
+  return once_all_are(meeting,
+                      {make_hierarchical_backend(std::move(options)),
+                       fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",
+                                   meeting.nodes.num_nodes(), describe_nodes(meeting.nodes))});
 }
 
 Connected choose(const Meeting& meeting, BackendChoice choice) {

@@ -312,6 +312,15 @@ TEST_P(Split, ByColorInTheOrderOfKeys) {
   });
 }
 
+// Some ranks have dropped theirs while others still make it.
+TEST_P(Split, AGroupMayBeDroppedAtOnce) {
+  run(5, [](Group& group) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(group.split(0, group.rank()).size(), 5);
+    }
+  });
+}
+
 TEST(SplitOfOne, IsOne) {
   Group one = make_single_group();
   EXPECT_EQ(one.split(3).size(), 1);

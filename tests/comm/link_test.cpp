@@ -136,7 +136,7 @@ TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
     std::string message;
     answer >> seconds;
     std::getline(answer, message);
-    EXPECT_LT(seconds, 3.5) << message;  // three, and time to be told
+    EXPECT_LT(seconds, 5) << message;  // three, and time to be told on a busy host
     EXPECT_THAT(message, HasSubstr("gone"));
   }
 }
