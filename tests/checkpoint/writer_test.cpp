@@ -2,7 +2,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <pthread.h>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -46,6 +50,36 @@ void overwrite(const std::vector<NamedTensor>& state) {
     named.tensor.zero_();
   }
 }
+
+// While it lives this process gets no thread: the stack of another one does not fit.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    ::getrlimit(RLIMIT_AS, &former_limit_);
+    ::pthread_getattr_default_np(&former_);
+    pthread_attr_t huge;
+    ::pthread_getattr_default_np(&huge);
+    ::pthread_attr_setstacksize(&huge, size_t{8} << 30);
+    ::pthread_setattr_default_np(&huge);
+    ::pthread_attr_destroy(&huge);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t used = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+    const rlimit limit{used + (rlim_t{1} << 30), former_limit_.rlim_max};
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  ~NoMoreThreads() {
+    ::setrlimit(RLIMIT_AS, &former_limit_);
+    ::pthread_setattr_default_np(&former_);
+    ::pthread_attr_destroy(&former_);
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  rlimit former_limit_{};
+  pthread_attr_t former_{};
+};
 
 TEST(Capture, TensorsMayChangeBeforeAnyByteIsWritten) {
   const TempFolder folder;
@@ -132,6 +166,19 @@ TEST(CheckpointWriter, AStepThatIsThereIsReplaced) {
   find_checkpoint(folder.at("a/b"), alone)->load(targets, alone);
   expect_same_bits(targets, state);
   EXPECT_THAT(names_in(folder.at("a/b")), ElementsAre("latest", "step-00000007"));
+}
+
+TEST(CheckpointWriter, WithoutAThreadTrainingWaitsForTheSave) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.at("checkpoints"), alone);
+  {
+    const NoMoreThreads limit;
+    EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+    EXPECT_TRUE(save(writer, 3).committed);
+  }
+  EXPECT_EQ(load_newest(folder.at("checkpoints"), alone), 3);
+  EXPECT_TRUE(save(writer, 4).committed);
 }
 
 TEST(CheckpointWriter, WhatRanksDoDifferentlyIsAnErrorOnAll) {
