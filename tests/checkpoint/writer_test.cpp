@@ -11,11 +11,14 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 
+#include "base/atomic_file.h"
 #include "base/unique_fd.h"
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/owner.h"
 #include "checkpoint/points.h"
 #include "support/fleet.h"
 #include "support/refusal.h"
@@ -32,6 +35,7 @@ using test::sample_state;
 using test::save;
 using test::targets_like;
 using test::TempFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::rank_argument;
@@ -236,6 +240,25 @@ TEST(CheckpointWriter, APlaceThatIsLostFailsTheSaveAlone) {
   EXPECT_THAT(result.error, HasSubstr("cannot make the folder"));
   std::filesystem::remove(folder.at("checkpoints"));
   EXPECT_TRUE(save(writer, 2).committed);
+}
+
+TEST(CheckpointWriter, APlaceThatAnotherRunHasTakenIsLeftAlone) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.at("checkpoints"), alone);
+  EXPECT_TRUE(save(writer, 1).committed);
+  const std::string record = folder.at(std::string("checkpoints/") + kOwnerFile);
+  auto owner = nlohmann::json::parse(read_file(record));
+  owner["token"] = "of another run";
+  owner["host"] = "node7";
+  write_file_atomically(record, owner.dump());
+  const SaveResult result = save(writer, 2);
+  EXPECT_FALSE(result.committed);
+  EXPECT_THAT(result.error, AllOf(HasSubstr("taken by another run"), HasSubstr("node7")));
+  EXPECT_THAT(names_in(folder.at("checkpoints")),
+              ::testing::Not(::testing::Contains("step-00000002")));
+  std::filesystem::remove(record);
+  EXPECT_TRUE(save(writer, 3).committed) << "it was given up again";
 }
 
 }  // namespace
