@@ -54,11 +54,25 @@ uint64_t text_line_start(const ByteSource& source, uint64_t offset) {
   return begin + any;
 }
 
+// UTF-16, as editors and shells of Windows write it, says so in its first two bytes, which no text
+// in UTF-8 begins with. Half of what it would be made into is the byte 0.
+void check_is_utf8(const ByteSource& source) {
+  const std::string mark = source.read_text(0, std::min<uint64_t>(2, source.size()));
+  if (mark == "\xff\xfe" || mark == "\xfe\xff") {
+    throw FormatError(
+        "{} is in UTF-16, and texts are read as UTF-8; convert it first: iconv -f UTF-16 -t UTF-8 "
+        "FILE > NEW_FILE",
+        source.name());
+  }
+}
+
 }  // namespace
 
 TextInput open_text_input(const std::string& location) {
-  return {.source = open_source(location),
-          .is_json = location.ends_with(".jsonl") || location.ends_with(".ndjson")};
+  TextInput input{.source = open_source(location),
+                  .is_json = location.ends_with(".jsonl") || location.ends_with(".ndjson")};
+  check_is_utf8(*input.source);
+  return input;
 }
 
 uint64_t piece_start(const TextInput& input, uint64_t offset) {

@@ -18,7 +18,8 @@ struct TextInput {
   bool is_json = false;  // a document in each line; else all of it is one
 };
 
-// Opens a file here or on s3://; by its name it is JSON lines or a text.
+// Opens a file here or on s3://; by its name it is JSON lines or a text. Throws FormatError for one
+// in UTF-16.
 TextInput open_text_input(const std::string& location);
 
 // Where the piece that begins at or behind `offset`, a multiple of kPieceBytes, really begins: at a

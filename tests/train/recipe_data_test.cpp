@@ -147,6 +147,15 @@ TEST(Language, OfJsonLinesTheTextsAreRead) {
               ThrowsMessage<FormatError>(HasSubstr("c.jsonl:2")));
 }
 
+TEST(Language, ATextInUtf16IsRefused) {
+  const TempFolder folder;
+  const std::string text("\xff\xfeh\0i\0", 6);
+  EXPECT_THAT(
+      [&] { open_byte_text({folder.file("notes.txt", text)}, 1); },
+      ThrowsMessage<FormatError>(AllOf(HasSubstr("notes.txt is in UTF-16"), HasSubstr("iconv"))));
+  EXPECT_EQ(letters(*open_byte_text({folder.file("short.txt", "\xff")}, 1)), "\xff");
+}
+
 TEST(Language, APromptIsMadeIntoIdsAsTheTrainingTextIs) {
   const TempFolder folder;
   const Ingredients made = make(word_recipe(folder, 9));
