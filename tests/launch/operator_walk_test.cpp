@@ -149,7 +149,7 @@ class OperatorWalk : public ::testing::Test {
   static void expect_right_end(const Pair& jobs) {
     EXPECT_EQ(jobs.head->wait().shell_code(), 0) << jobs.err();
     EXPECT_EQ(jobs.other->wait().shell_code(), 0) << jobs.err();
-    EXPECT_EQ(count(jobs.out(), "right true"), 4) << jobs.out();
+    EXPECT_EQ(count(jobs.out(), "steps were right"), 4) << jobs.out();
     jobs.expect_gone();
   }
 
