@@ -3,15 +3,17 @@
 #
 #   LOCKSTEP_TORCH=/folder   use this libtorch 2.11.0 instead of fetching one
 #   JOBS=4                   compilers at once (default: the cores, as far as memory reaches)
+#   PREFIX=/opt/lockstep     where `make install` installs (default: /usr/local); DESTDIR is honoured
 #   ARGS='-L unit'           further arguments of ctest (make test) or of the trainer (make train)
 
 JOBS ?= $(shell tools/jobs.sh)
+PREFIX ?= /usr/local
 BIN := build/release/bin
 SOURCES = $(shell find include src apps tests examples -name '*.h' -o -name '*.cpp' 2>/dev/null)
 CLANG_FORMAT ?= clang-format-14
 LINT ?= /(src|apps|tests|examples)/
 
-.PHONY: help setup build train test core format lint clean FORCE
+.PHONY: help setup build train test install core format lint clean FORCE
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -31,6 +33,10 @@ train: build/release/build.ninja ## train the built-in example on two emulated n
 # One test at a time: each starts more ranks than there are cores.
 test: setup build ## build everything and run every test
 	ctest --preset release -j 1 --output-on-failure $(ARGS)
+
+install: build/release/build.ninja ## install programs, headers and archives into PREFIX (docs/package.md)
+	@cmake --build --preset release -j $(JOBS) --target lockstep lockstep-torch
+	cmake --install build/release --prefix $(PREFIX)
 
 core: build/core/build.ninja ## build and test only the areas that need no libtorch
 	@cmake --build --preset core -j $(JOBS)
