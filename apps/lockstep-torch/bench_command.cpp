@@ -58,9 +58,9 @@ std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
 
 void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
   // Only this thread, and only now: the peers' threads and processes have been started before.
-  const OwnCore core(group.rank(), group.size());
-  const BenchPlace place{
-      .num_ranks = group.size(), .backend = group.backend_name(), .is_bound = core.is_bound()};
+  const BenchPlace place{.num_ranks = group.size(),
+                         .backend = group.backend_name(),
+                         .is_bound = take_own_core(group.rank(), group.size())};
   const bool tells = group.rank() == 0;
   if (tells && !plan.json) {
     print_now(bench_header(plan, place));

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,64 +40,33 @@ void play(Line& line, uint32_t first, int num_turns) {
   }
 }
 
-void pin_this_thread(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  ::sched_setaffinity(0, sizeof set, &set);
-}
-
-// As it was before OwnCore bound a thread: the first call decides.
-const std::vector<int>& usable_cpus() {
-  static const std::vector<int> cpus = [] {
-    std::vector<int> found;
-    cpu_set_t set;
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-      for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (CPU_ISSET(cpu, &set)) {
-          found.push_back(cpu);
-        }
-      }
-    }
-    return found;
-  }();
-  return cpus;
+// Before take_own_core() bound a thread: the first call decides.
+const std::vector<int>& cores_at_start() {
+  static const std::vector<int> cores = usable_cores();
+  return cores;
 }
 
 }  // namespace
 
-OwnCore::OwnCore(int rank, int num_ranks) {
-  const std::vector<int>& cpus = usable_cpus();
-  if (num_ranks <= static_cast<int>(cpus.size())) {
-    pin_this_thread(cpus[static_cast<size_t>(rank)]);
-    is_bound_ = true;
-  }
-}
-
-OwnCore::~OwnCore() {
-  if (is_bound_) {
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    for (const int cpu : usable_cpus()) {
-      CPU_SET(cpu, &all);
-    }
-    ::sched_setaffinity(0, sizeof all, &all);
-  }
+bool take_own_core(int rank, int num_ranks) {
+  const std::vector<int>& cores = cores_at_start();
+  return num_ranks <= static_cast<int>(cores.size()) &&
+         stay_on_core(cores[static_cast<size_t>(rank)]);
 }
 
 std::optional<double> core_roundtrip_ns() {
-  const std::vector<int>& cpus = usable_cpus();
+  const std::vector<int>& cores = cores_at_start();
   cpu_set_t before;
-  if (cpus.size() < 2 || ::sched_getaffinity(0, sizeof before, &before) != 0) {
+  if (cores.size() < 2 || ::sched_getaffinity(0, sizeof before, &before) != 0) {
     return std::nullopt;
   }
   Line line;
   constexpr int kTurns = static_cast<int>(kNumRuns) * kTripsPerRun;
   std::thread other([&] {
-    pin_this_thread(cpus[1]);
+    stay_on_core(cores[1]);
     play(line, 1, kTurns);
   });
-  pin_this_thread(cpus[0]);
+  stay_on_core(cores[0]);
   std::array<double, kNumRuns> runs;
   uint32_t first = 0;
   for (double& run : runs) {

@@ -7,20 +7,9 @@
 
 namespace lockstep {
 
-// While it lives, the calling thread stays on a core of its own, as an MPI's ranks do: rank r on
-// the r-th that this process may use. Where ranks outnumber cores nothing is done.
-class OwnCore {
- public:
-  OwnCore(int rank, int num_ranks);
-  ~OwnCore();
-  OwnCore(const OwnCore&) = delete;
-  OwnCore& operator=(const OwnCore&) = delete;
-
-  bool is_bound() const { return is_bound_; }
-
- private:
-  bool is_bound_ = false;
-};
+// From now on the calling thread stays on a core of its own, as an MPI's ranks do: rank r on the
+// r-th that this process may use. Where ranks outnumber cores it returns false and does nothing.
+bool take_own_core(int rank, int num_ranks);
 
 // A cache line's way from one core to another and back, in nanoseconds: the median of many short
 // runs between two pinned threads. Nothing where this process has one core only. On virtual

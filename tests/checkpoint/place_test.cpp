@@ -2,12 +2,8 @@
 // belong to another run, are refused before anything is saved.
 
 #include <cerrno>
-#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
@@ -25,6 +21,7 @@
 #include "checkpoint/points.h"
 #include "support/fleet.h"
 #include "support/refusal.h"
+#include "support/refused_calls.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -33,6 +30,7 @@ namespace {
 using test::load_newest;
 using test::names_in;
 using test::refusal;
+using test::refuse_call;
 using test::save;
 using test::TempFolder;
 using ::testing::AllOf;
@@ -118,25 +116,11 @@ TEST(FolderOfCheckpoints, CountsWhatWasSavedWhileItWaitedForThePlace) {
   EXPECT_EQ(load_newest(folder.path(), alone), 3) << "the last that was saved";
 }
 
-// As NFS and Lustre do; for this thread and those that it starts.
-void refuse_rename_flags() {
-  constexpr auto kNumber = offsetof(seccomp_data, nr);
-  constexpr auto kFlags = offsetof(seccomp_data, args) + 4 * sizeof(uint64_t);
-  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
-                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 3),
-                         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
-                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program{.len = std::size(rules), .filter = rules};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
-}
-
 TEST(FolderOfCheckpoints, AStepIsReplacedWhereRenameKnowsNoFlags) {
   const TempFolder folder;
   std::thread([&] {
-    refuse_rename_flags();
+    // As NFS and Lustre do: with any flags.
+    refuse_call(SYS_renameat2, EINVAL, test::ArgumentRule{.index = 4, .value = 0, .is = false});
     Group alone = make_single_group();
     CheckpointWriter writer(folder.path(), alone);
     for (int round = 0; round < 3; ++round) {

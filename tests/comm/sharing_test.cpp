@@ -3,13 +3,8 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <future>
-#include <iterator>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,6 +18,7 @@
 
 #include "base/unique_fd.h"
 #include "comm/every_backend.h"
+#include "support/refused_calls.h"
 
 namespace lockstep {
 namespace {
@@ -122,21 +118,6 @@ TEST(Sharing, TheCauseIsNamedNotItsEchoes) {
             {.backend = BackendChoice::Gloo});
 }
 
-// From now on this thread gets no socket to meet others of its host by, as in a sandbox.
-void forbid_unix_sockets() {
-  constexpr auto kNumber = offsetof(seccomp_data, nr);
-  constexpr auto kFamily = offsetof(seccomp_data, args);
-  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
-                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
-                         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFamily),
-                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program{.len = std::size(rules), .filter = rules};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
-}
-
 // The others are where they meet already, or wait to be told where: no socket of it tells them.
 TEST(Sharing, WhoDoesNotEvenComeToTheMeetingIsNotWaitedFor) {
   for (const int victim : {0, 2}) {
@@ -145,7 +126,8 @@ TEST(Sharing, WhoDoesNotEvenComeToTheMeetingIsNotWaitedFor) {
         [](Group& group) {
           const int odd = std::stoi(testing_support::rank_argument());
           if (group.rank() == odd) {
-            forbid_unix_sockets();
+            // No socket to meet others of this host by, as in a sandbox.
+            test::refuse_call(SYS_socket, EACCES, test::ArgumentRule{.index = 0, .value = AF_UNIX});
           }
           const auto start = std::chrono::steady_clock::now();
           Group gloo = make_group(

@@ -9,22 +9,14 @@
 
 #include "ddp/hook_support.h"
 #include "support/fleet.h"
+#include "support/refusal.h"
 
 namespace lockstep {
 namespace {
 
+using test::refusal;
 using ::testing::HasSubstr;
 using testing_support::run_ranks;
-
-template <typename Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(LocalSgd, AveragesGradientsUntilStartStepAndThenLeavesThem) {
   for (const int world : {1, 2, 3, 4}) {
@@ -82,7 +74,7 @@ TEST(LocalSgd, ARankThatHasJustBegunTakesTheCountOfTheOthers) {
 }
 
 TEST(LocalSgd, RefusesNegativeSteps) {
-  EXPECT_THAT(usage_error_of([] { local_sgd({.start_step = -1}); }),
+  EXPECT_THAT(refusal([] { local_sgd({.start_step = -1}); }),
               HasSubstr("start_step = -1 must not be negative"));
 }
 
@@ -189,13 +181,13 @@ TEST(PeriodicModelAverager, GoesOnInAnotherGroupFromTheHighestCount) {
 
 TEST(PeriodicModelAverager, BadUseGetsASentence) {
   const Group group = make_single_group();
-  EXPECT_THAT(usage_error_of([&] { PeriodicModelAverager(group, {.period = 0}); }),
+  EXPECT_THAT(refusal([&] { PeriodicModelAverager(group, {.period = 0}); }),
               HasSubstr("period = 0 must be at least 1"));
-  EXPECT_THAT(usage_error_of([&] { PeriodicModelAverager(group, {.warmup_steps = -2}); }),
+  EXPECT_THAT(refusal([&] { PeriodicModelAverager(group, {.warmup_steps = -2}); }),
               HasSubstr("warmup_steps = -2 must not be negative"));
   PeriodicModelAverager averager(group);
   const auto average = [&](const at::Tensor& tensor) {
-    return usage_error_of([&] { averager.average(std::vector<at::Tensor>{tensor}); });
+    return refusal([&] { averager.average(std::vector<at::Tensor>{tensor}); });
   };
   EXPECT_THAT(average(at::ones({2})), HasSubstr("none of 1 parameters requires a gradient"));
   EXPECT_THAT(average(at::Tensor()), HasSubstr("parameter 0 is an undefined tensor"));

@@ -15,22 +15,14 @@
 #include "comm/host_cores.h"
 #include "ddp/nets.h"
 #include "support/pretended_cores.h"
+#include "support/refusal.h"
 
 namespace lockstep {
 namespace {
 
+using test::refusal;
 using ::testing::HasSubstr;
 using testing_support::run_ranks;
-
-template <typename Body>
-std::string refusal(Body body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 // While it lives, this thread may use one core only.
 class BoundToOneCore {

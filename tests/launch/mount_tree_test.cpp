@@ -3,13 +3,8 @@
 #include "launch/mount_tree.h"
 
 #include <cerrno>
-#include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
-#include <iterator>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <thread>
 
@@ -18,6 +13,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "support/refused_calls.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -70,21 +66,11 @@ TEST_F(InRoot, WithoutOpenat2PathsLeadToTheSamePlaces) {
   }
 }
 
-// As a kernel before 5.6, or a container's filter, answers this thread from now on.
-void forbid_openat2(uint32_t answer) {
-  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | answer),
-                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program{.len = std::size(rules), .filter = rules};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
-}
-
+// As a kernel before 5.6 answers, or a container's filter.
 TEST_F(InRoot, WithoutOpenat2TheStepsAreTaken) {
   for (const uint32_t answer : {ENOSYS, EPERM}) {
     std::thread([&] {
-      forbid_openat2(answer);
+      test::refuse_call(SYS_openat2, answer);
       EXPECT_NO_THROW({
         EXPECT_EQ(path_in_root(root_, "/chain/up"), root_ + "/srv/data/file");
         EXPECT_EQ(path_in_root(root_, "/absolute/new"), root_ + "/srv/data/new");

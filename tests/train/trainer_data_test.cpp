@@ -9,10 +9,13 @@
 
 #include "support/fleet.h"
 #include "support/temp_folder.h"
+#include "train/points.h"
 
 namespace lockstep {
 namespace {
 
+using test::points;
+using test::points_to_learn;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -30,24 +33,14 @@ class LinearTask : public TrainingTask {
   torch::nn::Linear net_{6, 3};
 };
 
-std::shared_ptr<const Dataset> points(int64_t num, double shift) {
-  const at::Tensor input =
-      at::arange(num * 6, at::kFloat).mul(1.3).add(shift).sin().reshape({num, 6});
-  return make_dataset({input, input.sum(1).mul(2).remainder(3).to(at::kLong)});
-}
-
-TrainerData data_of_test() {
-  return {.train = points(140, 0), .held_out = points(37, 0.5)};
-}
-
-// Four steps to an epoch of data_of_test().
+// Four steps to an epoch of points_to_learn().
 TrainerOptions resumable() {
   return {.epochs = 3, .batch_size = 32, .shards = 8, .schedule = Schedule::Constant, .workers = 1};
 }
 
 TrainResult run_here(const TrainerOptions& options, Group group = make_single_group()) {
   LinearTask task;
-  return Trainer(task, data_of_test(), std::move(group), options).run();
+  return Trainer(task, points_to_learn(), std::move(group), options).run();
 }
 
 TEST(Trainer, OtherDataNeedConsent) {
@@ -68,7 +61,7 @@ TEST(Trainer, OtherDataNeedConsent) {
                                               HasSubstr("--allow-other-data"))));
   EXPECT_THAT([&] { run(other); }, ThrowsMessage<UsageError>(HasSubstr("held_out")));
   options.data_fingerprint = "mine";
-  EXPECT_THROW(run(data_of_test()), UsageError);
+  EXPECT_THROW(run(points_to_learn()), UsageError);
   options.data_fingerprint.clear();
   options.allow_other_data = true;
   options.epochs = 4;
@@ -77,7 +70,7 @@ TEST(Trainer, OtherDataNeedConsent) {
   options.allow_other_data = false;
   options.epochs = 6;
   EXPECT_EQ(run(cut).resumed_at, 8);
-  EXPECT_THROW(run(data_of_test()), UsageError);
+  EXPECT_THROW(run(points_to_learn()), UsageError);
 }
 
 // Whoever looks finds the same.

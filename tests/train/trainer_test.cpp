@@ -18,10 +18,13 @@
 #include "support/fleet.h"
 #include "support/temp_folder.h"
 #include "train/evaluate.h"
+#include "train/points.h"
 
 namespace lockstep {
 namespace {
 
+using test::points;
+using test::points_to_learn;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -68,16 +71,6 @@ class NetTask : public TrainingTask {
   Net net_;
 };
 
-std::shared_ptr<const Dataset> points(int64_t num, double shift) {
-  const at::Tensor input =
-      at::arange(num * 6, at::kFloat).mul(1.3).add(shift).sin().reshape({num, 6});
-  return make_dataset({input, input.sum(1).mul(2).remainder(3).to(at::kLong)});
-}
-
-TrainerData data_of_test() {
-  return {.train = points(140, 0), .held_out = points(37, 0.5)};
-}
-
 TrainerOptions options_of_test() {
   return {.epochs = 3,
           .batch_size = 32,
@@ -113,7 +106,7 @@ TrainerOptions resumable() {
 
 TrainResult run_here(const TrainerOptions& options, Group group = make_single_group()) {
   NetTask task;
-  return Trainer(task, data_of_test(), std::move(group), options).run();
+  return Trainer(task, points_to_learn(), std::move(group), options).run();
 }
 
 TEST(Trainer, AnyNumberOfRanksEndsWithTheSameBits) {
@@ -191,7 +184,8 @@ TEST(Trainer, StepsAfterTheLastCheckpointAreMadeAgain) {
       throw Death();
     }
   }};
-  EXPECT_THROW(Trainer(task, data_of_test(), make_single_group(), options, watcher).run(), Death);
+  EXPECT_THROW(Trainer(task, points_to_learn(), make_single_group(), options, watcher).run(),
+               Death);
   const TrainResult result = run_here(options);
   EXPECT_EQ(result.resumed_at, 5);
   EXPECT_EQ(state_of(result), expected);
@@ -356,7 +350,7 @@ TEST(Trainer, SixteenBitsLearnToo) {
     NetTask task;
     const TrainWatcher watcher{
         .on_step = [&](const StepReport& report) { losses.push_back(report.loss); }};
-    Trainer(task, data_of_test(), make_single_group(), options, watcher).run();
+    Trainer(task, points_to_learn(), make_single_group(), options, watcher).run();
     EXPECT_LT(losses.back(), 0.9 * losses.front());
   }
 }
@@ -415,7 +409,7 @@ TEST(Trainer, ALongRunHoldsNoMoreThanAShortOne) {
               options.checkpoint_every = 50;
               options.checkpoint_dir = argument.substr(argument.find(' ') + 1);
               Holdings late;
-              Trainer trainer(task, data_of_test(), group, options);
+              Trainer trainer(task, points_to_learn(), group, options);
               EXPECT_EQ(trainer.run().steps, steps);
               late = holdings();
               EXPECT_LE(late.num_fds, task.early.num_fds + 2);
@@ -444,11 +438,11 @@ TEST(Trainer, WhatCannotBeIsSaidBeforeItBegins) {
     Trainer trainer(task, std::move(data), make_single_group(), options);
   };
   EXPECT_THAT([&] { make({}, {}); }, ThrowsMessage<UsageError>(HasSubstr("nothing to train on")));
-  EXPECT_THAT([&] { make(data_of_test(), {.batch_size = 141}); },
+  EXPECT_THAT([&] { make(points_to_learn(), {.batch_size = 141}); },
               ThrowsMessage<UsageError>(HasSubstr("more than the 140 samples")));
-  EXPECT_THAT([&] { make(data_of_test(), {.batch_size = 16, .shards = 3}); },
+  EXPECT_THAT([&] { make(points_to_learn(), {.batch_size = 16, .shards = 3}); },
               ThrowsMessage<UsageError>(HasSubstr("power of two")));
-  EXPECT_THAT([&] { make(data_of_test(), {.batch_size = 16, .checkpoint_every = 2}); },
+  EXPECT_THAT([&] { make(points_to_learn(), {.batch_size = 16, .checkpoint_every = 2}); },
               ThrowsMessage<UsageError>(HasSubstr("checkpoint.dir")));
 }
 
