@@ -46,12 +46,17 @@ const std::vector<int>& cores_at_start() {
   return cores;
 }
 
+// Likewise: a thread that is bound already would count one core.
+int num_cores_at_start() {
+  static const int num_cores = num_usable_cores();
+  return num_cores;
+}
+
 }  // namespace
 
 bool take_own_core(int rank, int num_ranks) {
   const std::vector<int>& cores = cores_at_start();
-  return num_ranks <= static_cast<int>(cores.size()) &&
-         stay_on_core(cores[static_cast<size_t>(rank)]);
+  return num_ranks <= num_cores_at_start() && stay_on_core(cores[static_cast<size_t>(rank)]);
 }
 
 std::optional<double> core_roundtrip_ns() {

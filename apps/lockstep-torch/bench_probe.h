@@ -8,7 +8,8 @@
 namespace lockstep {
 
 // From now on the calling thread stays on a core of its own, as an MPI's ranks do: rank r on the
-// r-th that this process may use. Where ranks outnumber cores it returns false and does nothing.
+// r-th that this process may use. Where ranks outnumber cores, a CPU quota counted (then an MPI's
+// are not bound either), it returns false and does nothing.
 bool take_own_core(int rank, int num_ranks);
 
 // A cache line's way from one core to another and back, in nanoseconds: the median of many short
