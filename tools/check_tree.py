@@ -19,24 +19,28 @@ MAY_USE = {
     "storage": "base",
     "shm": "base",
     "observe": "base",
-    "launch": "base storage",
     "plan": "base",
+    "tokenizers": "base",
+    "pictures": "base",
+    "image": "base",
+    "remote": "base",
+    "doctor": "base storage image remote",
+    "launch": "base storage image remote",
     "comm": "base shm",
     "ddp": "base comm",
     "weights": "base formats storage comm",
-    "tokenizers": "base",  # the part of data that needs no tensors, in the same folder
-    "pictures": "base",  # likewise: decoders
     "data": "base formats pictures storage tokenizers",
     "models": "base weights",
-    "checkpoint_files": "base formats storage",  # the part of checkpoint that needs no tensors
+    "checkpoint_files": "base formats storage",
     "checkpoint": "base formats storage weights comm checkpoint_files",
-    "train": "base formats storage shm observe plan comm ddp weights data models checkpoint",
-    "explain": "base formats storage shm observe plan comm ddp weights data models checkpoint",
+    "train": "base formats pictures storage shm observe plan tokenizers comm ddp weights data models checkpoint_files "
+             "checkpoint",
+    "explain": "base formats storage shm observe plan comm ddp weights data models checkpoint train",
     "cuda": "base comm ddp weights train",
 }
 # These build, start and are tested without libtorch; so does the program `lockstep`.
-NO_TORCH = {"base", "formats", "storage", "shm", "observe", "launch", "plan", "pictures", "tokenizers",
-            "checkpoint_files"}
+NO_TORCH = {"base", "formats", "storage", "shm", "observe", "plan", "tokenizers", "pictures", "image", "remote",
+            "doctor", "launch", "checkpoint_files"}
 TORCH_FREE_PROGRAM = "lockstep"
 
 MAX_LINES = {".h": 500, ".cuh": 500, ".cpp": 500, ".cu": 500, ".py": 500, ".js": 500}
@@ -174,7 +178,8 @@ class Checker:
 
     def _resolve(self, name, header):
         beside = os.path.normpath(os.path.join(os.path.dirname(name), header))
-        for path in (f"include/{header}", f"src/{header}", f"tests/{header}", beside):
+        for path in (f"include/{header}", f"src/{header}", f"tests/{header}", f"apps/{header}",
+                     f"apps/{TORCH_FREE_PROGRAM}/{header}", beside):
             if (self.root / path).is_file():
                 return path
         return header

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks Hugging Face tokenizers what it thinks of every code point and writes src/data/unicode_tables.cpp.
+"""Asks Hugging Face tokenizers what it thinks of every code point and writes src/tokenizers/unicode_tables.cpp.
 
     pip install tokenizers==0.23.3
-    tools/make_unicode_tables.py > src/data/unicode_tables.cpp        (a minute)
+    tools/make_unicode_tables.py > src/tokenizers/unicode_tables.cpp        (a minute)
 
 Its parts come from different versions of Unicode (docs/concepts/tokenizers.md), so no Unicode library has
 its answers; equal ids need equal tables. Every table is checked against the library before it is printed.

@@ -24,7 +24,7 @@
 
 #include "base/config.h"
 #include "base/env.h"
-#include "comm/launch_env.h"
+#include "comm/start/launch_env.h"
 #include "told_once.h"
 #include "train/evaluate.h"
 #include "train/generate.h"

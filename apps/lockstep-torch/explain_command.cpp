@@ -14,7 +14,7 @@
 #include <lockstep/comm/init.h>
 
 #include "base/env.h"
-#include "comm/launch_env.h"
+#include "comm/start/launch_env.h"
 #include "explain/lesson.h"
 
 namespace lockstep {

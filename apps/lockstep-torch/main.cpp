@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "bench_command.h"
+#include "bench/allreduce/bench_command.h"
 #include "eval_command.h"
 #include "explain_command.h"
 #include "train_command.h"

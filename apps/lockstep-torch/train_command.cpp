@@ -19,8 +19,8 @@
 
 #include "base/config.h"
 #include "base/env.h"
-#include "base/process.h"
-#include "comm/launch_env.h"
+#include "base/process/process.h"
+#include "comm/start/launch_env.h"
 #include "data/cat_pictures.h"
 #include "data/picture_text.h"
 #include "models/parameter_hash.h"

@@ -1,4 +1,4 @@
-#include "launch/doctor.h"
+#include "doctor/doctor.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include "base/env.h"
 #include "command_line.h"
 #include "commands.h"
-#include "launch/doctor_hosts.h"
-#include "launch/doctor_serve.h"
-#include "launch/host_address.h"
+#include "doctor/doctor_hosts.h"
+#include "doctor/doctor_serve.h"
+#include "remote/host_address.h"
 #include "torch_program.h"
 
 namespace lockstep::app {

@@ -1,4 +1,4 @@
-#include "launch/image.h"
+#include "image/image.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "launch/image_build.h"
+#include "image/image_build.h"
 
 namespace lockstep::app {
 

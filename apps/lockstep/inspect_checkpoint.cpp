@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
-#include <lockstep/checkpoint/verify.h>
+#include <lockstep/checkpoint_files/verify.h>
 
-#include "checkpoint/shelf.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "inspect.h"
 #include "storage/storage.h"
 
@@ -30,7 +30,7 @@ std::string score_text(const Manifest& manifest) {
   return manifest.score ? fmt::format("{}", *manifest.score) : "-";
 }
 
-std::string state_of(const ShelfEntry& entry, const std::vector<CheckpointCheck>& checks) {
+std::string state_of(const ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
   const auto check = std::find_if(checks.begin(), checks.end(), [&](const CheckpointCheck& one) {
     return one.path == entry.path;
   });
@@ -38,9 +38,9 @@ std::string state_of(const ShelfEntry& entry, const std::vector<CheckpointCheck>
   return !problem.empty() ? problem : check == checks.end() ? "not read" : "verified";
 }
 
-std::string folder_text(const Shelf& shelf, const std::vector<CheckpointCheck>& checks) {
+std::string folder_text(const CheckpointList& list, const std::vector<CheckpointCheck>& checks) {
   Rows rows{{"CHECKPOINT", "STEP", "SIZE", "SCORE", "SAVED", "STATE"}};
-  for (const ShelfEntry& entry : shelf.entries) {
+  for (const ListedCheckpoint& entry : list.entries) {
     const bool is_known = entry.problem.empty();
     rows.push_back(
         {escaped(entry.path), std::to_string(entry.step),
@@ -50,7 +50,7 @@ std::string folder_text(const Shelf& shelf, const std::vector<CheckpointCheck>& 
   return aligned(rows);
 }
 
-std::string single_text(const ShelfEntry& entry, const std::vector<CheckpointCheck>& checks) {
+std::string single_text(const ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
   const Manifest& manifest = entry.manifest;
   uint64_t num_elements = 0;
   uint64_t bytes = 0;
@@ -80,7 +80,7 @@ std::string single_text(const ShelfEntry& entry, const std::vector<CheckpointChe
   return text + aligned(rows);
 }
 
-Json entry_json(const ShelfEntry& entry, const CheckpointFlags& flags,
+Json entry_json(const ListedCheckpoint& entry, const CheckpointFlags& flags,
                 const std::vector<CheckpointCheck>& checks) {
   const Manifest& manifest = entry.manifest;
   const std::string state = state_of(entry, checks);
@@ -151,26 +151,26 @@ bool is_checkpoint(const std::string& location) {
 }
 
 int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags) {
-  const Shelf shelf = read_shelf(location);
+  const CheckpointList list = list_checkpoints(location);
   const auto checks = flags.verify ? verify_checkpoints(location) : std::vector<CheckpointCheck>();
-  if (shelf.entries.empty()) {
+  if (list.entries.empty()) {
     throw UsageError("{}: no checkpoint is there", location);
   }
   if (flags.as_json) {
     Json json{{"location", location}, {"checkpoints", Json::array()}};
-    for (const ShelfEntry& entry : shelf.entries) {
+    for (const ListedCheckpoint& entry : list.entries) {
       json["checkpoints"].push_back(entry_json(entry, flags, checks));
     }
     fmt::print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
   } else {
-    fmt::print(
-        "{}", shelf.is_single ? single_text(shelf.entries[0], checks) : folder_text(shelf, checks));
+    fmt::print("{}",
+               list.is_single ? single_text(list.entries[0], checks) : folder_text(list, checks));
   }
-  const bool is_good = std::all_of(shelf.entries.begin(), shelf.entries.end(),
-                                   [](const ShelfEntry& entry) { return entry.problem.empty(); }) &&
-                       std::all_of(checks.begin(), checks.end(), [](const CheckpointCheck& check) {
-                         return check.problem.empty();
-                       });
+  const bool is_good =
+      std::all_of(list.entries.begin(), list.entries.end(),
+                  [](const ListedCheckpoint& entry) { return entry.problem.empty(); }) &&
+      std::all_of(checks.begin(), checks.end(),
+                  [](const CheckpointCheck& check) { return check.problem.empty(); });
   return is_good ? 0 : 1;
 }
 

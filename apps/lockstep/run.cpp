@@ -5,14 +5,14 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "commands.h"
 #include "launch/dry_run.h"
-#include "launch/emit_flags.h"
-#include "launch/host_address.h"
+#include "launch/flags/emit_flags.h"
+#include "remote/host_address.h"
 #include "launch/launch.h"
-#include "launch/slurm_job.h"
-#include "launch/starter.h"
+#include "launch/scheduler/slurm_job.h"
+#include "launch/job/starter.h"
 #include "run_flags.h"
 
 namespace lockstep::app {

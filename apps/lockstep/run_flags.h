@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 #include "commands.h"
-#include "launch/run_flags.h"
+#include "launch/flags/run_flags.h"
 
 namespace lockstep::app {
 

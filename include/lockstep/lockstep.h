@@ -6,7 +6,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/version.h>
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/verify.h>
+#include <lockstep/checkpoint_files/verify.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/requests.h>
@@ -20,7 +20,7 @@
 #include <lockstep/data/numpy_data.h>
 #include <lockstep/data/text_data.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>

@@ -9,7 +9,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/shelf.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint/texts.h"
 #include "weights/agree.h"
 #include "weights/catalog.h"
@@ -210,18 +210,18 @@ void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const
 }
 
 std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& group) {
-  Shelf shelf;
+  CheckpointList list;
   throw_together(group, caught([&] {
                    if (group.rank() == 0) {
-                     shelf = read_shelf(location);
+                     list = list_checkpoints(location);
                    }
                  }));
   const auto num_entries =
-      static_cast<size_t>(from_rank0(group, shelf.entries.size()).get<size_t>());
-  const bool is_single = from_rank0(group, shelf.is_single).get<bool>();
+      static_cast<size_t>(from_rank0(group, list.entries.size()).get<size_t>());
+  const bool is_single = from_rank0(group, list.is_single).get<bool>();
   std::string first_problem;
   for (size_t i = 0; i < num_entries; ++i) {
-    const ShelfEntry entry = group.rank() == 0 ? shelf.entries[i] : ShelfEntry();
+    const ListedCheckpoint entry = group.rank() == 0 ? list.entries[i] : ListedCheckpoint();
     const Json told =
         from_rank0(group, {entry.path, entry.problem, entry.problem.empty() ? entry.text : ""});
     const auto path = told.at(0).get<std::string>();

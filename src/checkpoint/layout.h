@@ -12,7 +12,7 @@
 
 #include <lockstep/weights/save.h>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint_files/manifest.h"
 
 namespace lockstep {
 

@@ -7,8 +7,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "checkpoint/points.h"
-#include "checkpoint/shelf.h"
+#include "checkpoint_files/points.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint/texts.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "checkpoint/layout.h"
-#include "checkpoint/owner.h"
-#include "checkpoint/place.h"
+#include "checkpoint_files/owner.h"
+#include "checkpoint_files/place.h"
 #include "checkpoint/snapshot.h"
 
 namespace lockstep {

@@ -9,12 +9,12 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "base/cores.h"
-#include "checkpoint/owner.h"
-#include "checkpoint/points.h"
-#include "checkpoint/retention.h"
+#include "base/process/cores.h"
+#include "checkpoint_files/owner.h"
+#include "checkpoint_files/points.h"
+#include "checkpoint_files/retention.h"
 #include "checkpoint/save.h"
-#include "checkpoint/shelf.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "weights/agree.h"
 
 namespace lockstep {
@@ -147,23 +147,23 @@ class CheckpointWriter::Impl {
   // What is there counts for retention, unless it is damaged: that is left alone. Shards are looked
   // at when something is about to go.
   void read_kept() {
-    const Shelf shelf = read_shelf(location_);
-    if (shelf.is_single) {
+    const CheckpointList list = list_checkpoints(location_);
+    if (list.is_single) {
       throw UsageError("checkpoint: {} is a checkpoint; give the folder that it is in", location_);
     }
-    if (!options_.allow_existing && !shelf.entries.empty()) {
+    if (!options_.allow_existing && !list.entries.empty()) {
       throw UsageError(
           "checkpoint: {} holds {} already, the newest {}; those of a run that does not go on from "
           "them would mix with them: set checkpoint.dir to another place, remove them first, or go "
           "on from them (checkpoint.resume = true)",
           location_,
-          shelf.entries.size() == 1 ? "a checkpoint"
-                                    : fmt::format("{} checkpoints", shelf.entries.size()),
-          shelf.entries[0].path);
+          list.entries.size() == 1 ? "a checkpoint"
+                                    : fmt::format("{} checkpoints", list.entries.size()),
+          list.entries[0].path);
     }
     check_pointers(location_);
     kept_.clear();
-    for (const ShelfEntry& entry : shelf.entries) {
+    for (const ListedCheckpoint& entry : list.entries) {
       if (entry.problem.empty()) {
         kept_.push_back({.name = checkpoint_name(entry.step),
                          .sequence = entry.manifest.sequence,

@@ -7,9 +7,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/group.h>
 
-#include "comm/backend.h"
-#include "comm/callback_pool.h"
-#include "comm/connect.h"
+#include "comm/backends/backend.h"
+#include "comm/work/callback_pool.h"
+#include "comm/start/connect.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/env.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace lockstep {
 namespace {

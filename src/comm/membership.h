@@ -17,8 +17,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/deadline.h"
-#include "base/store_client.h"
-#include "comm/backend.h"
+#include "base/store/store_client.h"
+#include "comm/backends/backend.h"
 
 namespace lockstep {
 

@@ -6,9 +6,9 @@
 #include <lockstep/comm/requests.h>
 
 #include "base/env.h"
-#include "base/process.h"
-#include "base/store_client.h"
-#include "comm/launch_env.h"
+#include "base/process/process.h"
+#include "base/store/store_client.h"
+#include "comm/start/launch_env.h"
 #include "comm/stop_state.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include <lockstep/comm/store.h>
 
-#include "base/store_client.h"
-#include "base/store_server.h"
+#include "base/store/store_client.h"
+#include "base/store/store_server.h"
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <ATen/ops/empty.h>
 
-#include "data/dice.h"
-#include "data/picture_crop.h"
-#include "data/picture_decoder.h"
-#include "data/picture_resize.h"
+#include "base/dice.h"
+#include "pictures/picture_crop.h"
+#include "pictures/picture_decoder.h"
+#include "pictures/picture_resize.h"
 #include "data/sample_keys.h"
 #include "storage/parallel_read.h"
 

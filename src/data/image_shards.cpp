@@ -8,7 +8,7 @@
 #include "data/image_batch.h"
 #include "data/image_names.h"
 #include "data/json_lines.h"
-#include "formats/tar_reader.h"
+#include "formats/archive/tar_reader.h"
 #include "storage/parallel_read.h"
 #include "storage/storage.h"
 

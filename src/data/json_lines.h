@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/byte_source.h"
-#include "data/json_file.h"
+#include "tokenizers/json_file.h"
 
 namespace lockstep {
 

@@ -33,7 +33,7 @@ struct Round {
 };
 
 // A batch, or why there is none.
-struct Made {
+struct PreparedBatch {
   bool is_ready = false;
   Batch batch;
   std::exception_ptr error;
@@ -43,9 +43,9 @@ struct Made {
 
 // Workers take batches in order and put them into slots, batch i into slot i % prefetch; a slot is
 // free once its batch was given out, so that at most `prefetch` are ready or under way.
-class Loader::Workshop {
+class Loader::Prefetcher {
  public:
-  Workshop(std::shared_ptr<const Dataset> data, LoaderOptions options)
+  Prefetcher(std::shared_ptr<const Dataset> data, LoaderOptions options)
       : data_(std::move(data)),
         options_(options),
         round_(std::make_shared<Round>()),
@@ -60,13 +60,13 @@ class Loader::Workshop {
     }
   }
 
-  ~Workshop() { stop(); }
-  Workshop(const Workshop&) = delete;
+  ~Prefetcher() { stop(); }
+  Prefetcher(const Prefetcher&) = delete;
 
   const Dataset& data() const { return *data_; }
 
   void start(std::shared_ptr<const Round> round) {
-    std::vector<Made> dropped(slots_.size());  // freed outside of the lock
+    std::vector<PreparedBatch> dropped(slots_.size());  // freed outside of the lock
     {
       const std::lock_guard lock(mutex_);
       round_ = std::move(round);
@@ -82,11 +82,11 @@ class Loader::Workshop {
     if (next_given_ == round_->num_batches()) {
       return std::nullopt;
     }
-    Made made;
+    PreparedBatch made;
     if (workers_.empty()) {
       made = make(*round_, next_given_++);
     } else {
-      Made& slot = slots_[static_cast<size_t>(next_given_) % slots_.size()];
+      PreparedBatch& slot = slots_[static_cast<size_t>(next_given_) % slots_.size()];
       is_made_.wait(lock, [&] { return slot.is_ready; });
       made = std::exchange(slot, {});
       ++next_given_;
@@ -115,7 +115,7 @@ class Loader::Workshop {
       const std::shared_ptr<const Round> round = round_;
       const int64_t index = next_taken_++;
       lock.unlock();
-      Made made = make(*round, index);
+      PreparedBatch made = make(*round, index);
       lock.lock();
       if (round == round_ && index >= next_given_) {  // else nobody wants it any more
         slots_[static_cast<size_t>(index) % slots_.size()] = std::move(made);
@@ -124,8 +124,8 @@ class Loader::Workshop {
     }
   }
 
-  Made make(const Round& round, int64_t index) const {
-    Made made{.is_ready = true, .batch = {}, .error = {}};
+  PreparedBatch make(const Round& round, int64_t index) const {
+    PreparedBatch made{.is_ready = true, .batch = {}, .error = {}};
     try {
       made.batch = data_->batch(round.batch(index));
       if (options_.pin_memory && at::globalContext().hasCUDA()) {
@@ -154,7 +154,7 @@ class Loader::Workshop {
   std::condition_variable may_take_;  // workers wait for it
   std::condition_variable is_made_;   // next() waits for it
   std::shared_ptr<const Round> round_;
-  std::vector<Made> slots_;
+  std::vector<PreparedBatch> slots_;
   int64_t next_taken_ = 0;
   int64_t next_given_ = 0;
   bool is_over_ = false;
@@ -172,7 +172,7 @@ Loader::Loader(std::shared_ptr<const Dataset> data, LoaderOptions options) {
   if (options.prefetch < 1) {
     throw UsageError("loader: prefetch is {}, it must be at least 1", options.prefetch);
   }
-  workshop_ = std::make_unique<Workshop>(std::move(data), options);
+  prefetcher_ = std::make_unique<Prefetcher>(std::move(data), options);
 }
 
 Loader::~Loader() = default;
@@ -183,19 +183,19 @@ void Loader::start(std::vector<int64_t> indices, int64_t batch_size, uint64_t se
   if (batch_size < 1) {
     throw UsageError("loader: batch_size is {}, it must be at least 1", batch_size);
   }
-  check_indices(indices, workshop_->data().size());
+  check_indices(indices, prefetcher_->data().size());
   auto round = std::make_shared<Round>();
   round->samples = make_sample_keys(indices, seed, epoch);
   round->batch_size = std::clamp<int64_t>(batch_size, 1, std::ssize(indices) + 1);  // no overflow
-  workshop_->start(std::move(round));
+  prefetcher_->start(std::move(round));
 }
 
 std::optional<Batch> Loader::next() {
-  return workshop_->next();
+  return prefetcher_->next();
 }
 
 const Dataset& Loader::dataset() const {
-  return workshop_->data();
+  return prefetcher_->data();
 }
 
 }  // namespace lockstep

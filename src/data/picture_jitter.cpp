@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/dice.h"
+#include "base/dice.h"
 
 namespace lockstep {
 namespace {

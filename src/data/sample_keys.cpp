@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/dice.h"
+#include "base/dice.h"
 
 namespace lockstep {
 

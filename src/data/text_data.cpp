@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/text_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "data/corrupt_samples.h"
 #include "data/json_lines.h"

@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
-#include "data/json_file.h"
+#include "tokenizers/json_file.h"
 #include "data/text_pieces.h"
 #include "storage/digest.h"
 #include "storage/location.h"

@@ -3,7 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "base/atomic_file.h"
 #include "data/json_lines.h"

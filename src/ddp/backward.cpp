@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/backend.h"
+#include "comm/backends/backend.h"
 #include "ddp/reduce_clock.h"
 #include "ddp/reducer_impl.h"
 

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/heard_by_all.h"
+#include "comm/work/heard_by_all.h"
 
 namespace lockstep {
 namespace {

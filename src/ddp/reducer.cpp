@@ -13,7 +13,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "comm/host_cores.h"
+#include "comm/start/host_cores.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/model_check.h"
 #include "ddp/reducer_impl.h"

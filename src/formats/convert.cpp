@@ -6,8 +6,8 @@
 
 #include "formats/safetensors.h"
 #include "formats/tensor_reader.h"
-#include "formats/torch_file.h"
-#include "formats/torch_writer.h"
+#include "formats/torch/torch_file.h"
+#include "formats/torch/torch_writer.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
-#include "formats/zip_reader.h"
+#include "formats/archive/zip_reader.h"
 
 namespace lockstep {
 

@@ -5,12 +5,12 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 #include "formats/little_endian.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
-#include "formats/torch_file.h"
-#include "formats/zip_format.h"
+#include "formats/torch/torch_file.h"
+#include "formats/archive/zip_format.h"
 
 namespace lockstep {
 

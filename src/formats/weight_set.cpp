@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/inflate_npz.h"
+#include "formats/archive/inflate_npz.h"
 #include "formats/sharded_index.h"
 
 namespace lockstep {

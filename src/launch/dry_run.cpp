@@ -6,12 +6,12 @@
 
 #include "base/env.h"
 #include "base/network.h"
-#include "launch/command.h"
-#include "launch/fork.h"
-#include "launch/host_address.h"
-#include "launch/meeting.h"
+#include "launch/flags/command.h"
+#include "base/process/fork.h"
+#include "remote/host_address.h"
+#include "launch/job/meeting.h"
 #include "launch/plan.h"
-#include "launch/ssh.h"
+#include "remote/ssh.h"
 
 namespace lockstep {
 

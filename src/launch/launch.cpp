@@ -9,10 +9,10 @@
 #include "base/env.h"
 #include "base/network.h"
 #include "base/secret.h"
-#include "launch/host_address.h"
-#include "launch/image.h"
-#include "launch/leader.h"
-#include "launch/meeting.h"
+#include "remote/host_address.h"
+#include "image/image.h"
+#include "launch/job/leader.h"
+#include "launch/job/meeting.h"
 
 namespace lockstep {
 

@@ -21,13 +21,13 @@
 #include <string>
 #include <vector>
 
-#include "launch/container.h"
-#include "launch/hosts.h"
-#include "launch/isolation.h"
-#include "launch/meeting.h"
-#include "launch/output_options.h"
-#include "launch/placement.h"
-#include "launch/stage.h"
+#include "image/container.h"
+#include "remote/hosts.h"
+#include "base/process/isolation.h"
+#include "launch/job/meeting.h"
+#include "launch/flags/output_options.h"
+#include "launch/node/placement.h"
+#include "launch/node/stage.h"
 
 namespace lockstep {
 
@@ -61,7 +61,7 @@ struct LaunchOptions {
   std::vector<std::string> command;
 };
 
-inline constexpr int kMaxProcsPerNode = 1024;
+inline constexpr int kMaxProcsPerNode = kMaxSlots;
 inline constexpr int kMaxLocalNodes = 64;
 inline constexpr int kMaxNodes = 16384;
 

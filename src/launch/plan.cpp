@@ -13,9 +13,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/cores.h"
-#include "base/process.h"
-#include "launch/error_file.h"
+#include "base/process/cores.h"
+#include "base/process/process.h"
+#include "launch/node/error_file.h"
 
 namespace lockstep {
 

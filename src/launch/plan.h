@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/socket.h"
-#include "launch/container.h"
-#include "launch/isolation.h"
-#include "launch/job_message.h"
+#include "image/container.h"
+#include "base/process/isolation.h"
+#include "launch/job/job_message.h"
 #include "launch/launch.h"
 
 namespace lockstep {

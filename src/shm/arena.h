@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_quota.h"
+#include "base/process/cpu_quota.h"
 #include "shm/mailbox.h"
 #include "shm/platform.h"
 #include "shm/protocol.h"

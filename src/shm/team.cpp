@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "shm/placement.h"
 #include "shm/team_detail.h"
 

@@ -12,7 +12,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/dice.h"
+#include "base/dice.h"
 
 namespace lockstep {
 

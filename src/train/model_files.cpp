@@ -12,7 +12,7 @@
 #include <lockstep/models/auto_model.h>
 
 #include "base/unique_fd.h"
-#include "data/byte_level.h"
+#include "tokenizers/byte_level.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 namespace lockstep {
 

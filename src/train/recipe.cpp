@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 
 #include "storage/storage.h"

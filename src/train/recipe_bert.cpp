@@ -3,7 +3,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/text_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 

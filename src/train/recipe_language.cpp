@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>

@@ -11,7 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
-#include "data/dice.h"
+#include "base/dice.h"
 #include "train/evaluate.h"
 
 namespace lockstep {

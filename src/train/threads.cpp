@@ -7,9 +7,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "base/env.h"
-#include "comm/host_cores.h"
+#include "comm/start/host_cores.h"
 #include "train/train_state.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "comm/heard_by_all.h"
+#include "comm/work/heard_by_all.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 
 namespace lockstep {
 

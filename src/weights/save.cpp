@@ -5,7 +5,7 @@
 #include <lockstep/weights/save.h>
 
 #include "formats/safetensors.h"
-#include "formats/torch_writer.h"
+#include "formats/torch/torch_writer.h"
 #include "weights/scalar_type.h"
 
 namespace lockstep {

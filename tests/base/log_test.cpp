@@ -5,7 +5,7 @@
 
 #include <lockstep/base/log.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <lockstep/base/log.h>
 
-#include "checkpoint/owner.h"
+#include "checkpoint_files/owner.h"
 
 namespace lockstep::test {
 

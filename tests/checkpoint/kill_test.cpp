@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/points.h"
+#include "checkpoint_files/points.h"
 #include "support/fleet.h"
 #include "support/temp_folder.h"
 

@@ -17,8 +17,8 @@
 
 #include "base/unique_fd.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/owner.h"
-#include "checkpoint/points.h"
+#include "checkpoint_files/owner.h"
+#include "checkpoint_files/points.h"
 #include "support/fleet.h"
 #include "support/refusal.h"
 #include "support/refused_calls.h"

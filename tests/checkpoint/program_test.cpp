@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
-#include "checkpoint/manifest.h"
+#include "base/process/process.h"
+#include "checkpoint_files/manifest.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {

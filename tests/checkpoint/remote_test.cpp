@@ -8,8 +8,8 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/owner.h"
-#include "checkpoint/points.h"
+#include "checkpoint_files/owner.h"
+#include "checkpoint_files/points.h"
 #include "storage/storage.h"
 #include "support/fleet.h"
 #include "support/refusal.h"

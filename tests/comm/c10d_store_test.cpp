@@ -1,4 +1,4 @@
-#include "comm/c10d_store.h"
+#include "comm/c10d/c10d_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "comm/backend.h"
+#include "comm/backends/backend.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/callback_pool.h"
+#include "comm/work/callback_pool.h"
 
 #include <future>
 #include <sys/resource.h>

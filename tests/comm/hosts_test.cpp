@@ -1,4 +1,4 @@
-#include "comm/hosts.h"
+#include "comm/start/hosts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,10 +9,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/init.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/secret.h"
 #include "base/socket.h"
-#include "base/store_server.h"
+#include "base/store/store_server.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/launch_env.h"
+#include "comm/start/launch_env.h"
 
 #include <map>
 

@@ -15,7 +15,7 @@
 #include <lockstep/comm/group.h>
 
 #include "base/env.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "support/service.h"
 
 namespace lockstep {

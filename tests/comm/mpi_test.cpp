@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/secret.h"
 #include "support/nodes.h"
 #include "support/service.h"

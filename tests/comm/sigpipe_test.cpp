@@ -10,7 +10,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
-#include "comm/sigpipe_block.h"
+#include "comm/backends/sigpipe_block.h"
 #include "support/fleet.h"
 
 namespace lockstep {

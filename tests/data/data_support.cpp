@@ -9,7 +9,7 @@
 namespace lockstep::test {
 
 std::string golden_tokenizer(const std::string& name) {
-  return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/data/golden/tokenizers/" + name;
+  return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/tokenizers/golden/" + name;
 }
 
 std::vector<int64_t> all_ids(const std::string& path) {

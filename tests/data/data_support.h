@@ -7,7 +7,7 @@
 
 namespace lockstep::test {
 
-// A tokenizer of tests/data/golden/tokenizers: "bpe", "cased" or "uncased".
+// A tokenizer of tests/tokenizers/golden: "bpe", "cased" or "uncased".
 std::string golden_tokenizer(const std::string& name);
 
 // Every id of a token file.

@@ -10,7 +10,7 @@
 #include <lockstep/data/loader.h>
 
 #include "data/data_support.h"
-#include "data/picture_files.h"
+#include "pictures/picture_files.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 

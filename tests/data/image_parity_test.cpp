@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = LOCKSTEP_SOURCE_DIR "/tests/data/golden/pictures";
+constexpr const char* kFolder = LOCKSTEP_SOURCE_DIR "/tests/pictures/golden";
 
 at::Tensor read_golden(const std::string& name) {
   const FileSource source(std::string(kFolder) + "/" + name + ".npy");

@@ -7,7 +7,7 @@
 
 #include "base/unique_fd.h"
 #include "formats/npy.h"
-#include "formats/zip_writer.h"
+#include "formats/archive/zip_writer.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 

@@ -14,7 +14,7 @@
 #include <lockstep/data/token_data.h>
 
 #include "data/data_support.h"
-#include "data/picture_files.h"
+#include "pictures/picture_files.h"
 #include "formats/npy.h"
 #include "formats/token_file.h"
 #include "support/s3_server.h"

@@ -6,7 +6,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/text_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "data/data_support.h"
 #include "support/refusal.h"

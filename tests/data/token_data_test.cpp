@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/data/tokenizer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "base/unique_fd.h"
 #include "data/data_support.h"

@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/backend.h"
+#include "comm/backends/backend.h"
 
 namespace lockstep {
 namespace {

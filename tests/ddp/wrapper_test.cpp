@@ -11,8 +11,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 
-#include "base/cores.h"
-#include "comm/host_cores.h"
+#include "base/process/cores.h"
+#include "comm/start/host_cores.h"
 #include "ddp/nets.h"
 #include "support/pretended_cores.h"
 #include "support/refusal.h"

@@ -1,11 +1,11 @@
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 
 #include <random>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "formats/crc32_kernels.h"
+#include "formats/archive/crc32_kernels.h"
 
 namespace lockstep {
 namespace {

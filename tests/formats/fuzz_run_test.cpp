@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/env.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "formats/readers.h"
 #include "formats/support.h"
 #include "support/service.h"

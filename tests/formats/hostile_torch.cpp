@@ -1,5 +1,5 @@
 #include "formats/hostile.h"
-#include "formats/pickler.h"
+#include "formats/torch/pickler.h"
 #include "formats/support.h"
 
 namespace lockstep::test {

@@ -1,4 +1,4 @@
-#include "formats/inflate_npz.h"
+#include "formats/archive/inflate_npz.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "formats/safetensors.h"
 #include "formats/sidecar.h"
 #include "formats/support.h"

@@ -4,9 +4,9 @@
 #include <lockstep/base/error.h>
 
 #include "formats/little_endian.h"
-#include "formats/pickler.h"
+#include "formats/torch/pickler.h"
 #include "formats/support.h"
-#include "formats/unpickler.h"
+#include "formats/torch/unpickler.h"
 
 namespace lockstep {
 namespace {

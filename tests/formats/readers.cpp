@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/inflate_npz.h"
+#include "formats/archive/inflate_npz.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
@@ -10,10 +10,10 @@
 #include "formats/support.h"
 #include "formats/tensor_reader.h"
 #include "formats/token_file.h"
-#include "formats/torch_file.h"
-#include "formats/unpickler.h"
+#include "formats/torch/torch_file.h"
+#include "formats/torch/unpickler.h"
 #include "formats/weight_file.h"
-#include "formats/zip_reader.h"
+#include "formats/archive/zip_reader.h"
 
 namespace lockstep::test {
 

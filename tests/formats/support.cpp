@@ -6,10 +6,10 @@
 #include <lockstep/base/error.h>
 
 #include "base/round.h"
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 #include "formats/little_endian.h"
-#include "formats/zip_format.h"
-#include "formats/zip_writer.h"
+#include "formats/archive/zip_format.h"
+#include "formats/archive/zip_writer.h"
 
 namespace lockstep::test {
 

@@ -5,7 +5,7 @@
 
 #include "formats/little_endian.h"
 #include "formats/support.h"
-#include "formats/torch_file.h"
+#include "formats/torch/torch_file.h"
 
 namespace lockstep {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/pickler.h"
+#include "formats/torch/pickler.h"
 #include "formats/support.h"
-#include "formats/torch_file.h"
-#include "formats/torch_writer.h"
+#include "formats/torch/torch_file.h"
+#include "formats/torch/torch_writer.h"
 #include "formats/weight_file.h"
 
 namespace lockstep {

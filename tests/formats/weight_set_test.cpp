@@ -13,7 +13,7 @@
 #include "formats/safetensors.h"
 #include "formats/sidecar.h"
 #include "formats/support.h"
-#include "formats/torch_file.h"
+#include "formats/torch/torch_file.h"
 #include "formats/weight_diff.h"
 
 namespace lockstep {

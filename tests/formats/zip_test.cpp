@@ -7,12 +7,12 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 #include "formats/little_endian.h"
 #include "formats/support.h"
-#include "formats/zip_format.h"
-#include "formats/zip_reader.h"
-#include "formats/zip_writer.h"
+#include "formats/archive/zip_format.h"
+#include "formats/archive/zip_reader.h"
+#include "formats/archive/zip_writer.h"
 
 namespace lockstep {
 namespace {

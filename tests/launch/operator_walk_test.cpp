@@ -18,8 +18,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/desk.h"
-#include "launch/job.h"
+#include "support/desk.h"
+#include "support/job.h"
 #include "support/nodes.h"
 #include "support/service.h"
 

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/job.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {

@@ -15,7 +15,7 @@
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
 
-#include "formats/crc32.h"
+#include "formats/archive/crc32.h"
 #include "formats/safetensors.h"
 
 namespace lockstep::test {

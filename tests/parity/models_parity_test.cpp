@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/env.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "support/service.h"
 
 namespace lockstep::test {

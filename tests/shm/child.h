@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "base/deadline.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::shm::test {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 #include "shm/thread_team.h"
 
 namespace lockstep::shm::test {

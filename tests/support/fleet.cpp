@@ -15,7 +15,7 @@
 
 #include "base/env.h"
 #include "base/secret.h"
-#include "base/store_server.h"
+#include "base/store/store_server.h"
 #include "support/json_channel.h"
 #include "support/nursery.h"
 

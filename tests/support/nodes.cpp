@@ -17,7 +17,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
-#include "launch/fork.h"
+#include "base/process/fork.h"
 
 namespace lockstep::test {
 

@@ -16,7 +16,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::test {

@@ -13,7 +13,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
-#include "launch/fork.h"
+#include "base/process/fork.h"
 #include "support/service.h"
 
 namespace lockstep::test {

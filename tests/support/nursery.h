@@ -9,7 +9,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::testing_support {

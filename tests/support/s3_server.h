@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace lockstep::test {
 

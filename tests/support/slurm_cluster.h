@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "support/nodes.h"
 
 namespace lockstep::test {

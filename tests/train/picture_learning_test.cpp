@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/picture_files.h"
+#include "pictures/picture_files.h"
 #include "support/temp_folder.h"
 #include "train/recipe.h"
 

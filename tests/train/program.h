@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace lockstep::test {
 

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/env.h"
-#include "launch/job.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
 #include "support/temp_folder.h"
 

@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
-#include "launch/job.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/env.h"
-#include "launch/job.h"
+#include "support/job.h"
 #include "support/service.h"
 #include "train/own_data.h"
 #include "train/program.h"

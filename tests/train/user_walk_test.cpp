@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "base/unique_fd.h"
-#include "data/picture_files.h"
-#include "launch/job.h"
+#include "pictures/picture_files.h"
+#include "support/job.h"
 #include "train/own_data.h"
 #include "train/program.h"
 #include "train/tiny_bert.h"

@@ -8,7 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "formats/sidecar.h"
-#include "formats/torch_writer.h"
+#include "formats/torch/torch_writer.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 #include "weights/weight_files.h"

@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "formats/safetensors.h"
-#include "formats/torch_writer.h"
+#include "formats/torch/torch_writer.h"
 
 namespace lockstep::test {
 

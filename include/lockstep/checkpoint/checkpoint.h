@@ -35,7 +35,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/checkpoint/verify.h>
+#include <lockstep/checkpoint_files/verify.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/weights/save.h>
 #include <lockstep/weights/weights.h>

@@ -47,8 +47,8 @@ class Loader {
   const Dataset& dataset() const;
 
  private:
-  class Workshop;
-  std::unique_ptr<Workshop> workshop_;
+  class Prefetcher;
+  std::unique_ptr<Prefetcher> prefetcher_;
 };
 
 }  // namespace lockstep

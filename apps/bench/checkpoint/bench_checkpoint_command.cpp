@@ -1,0 +1,23 @@
+#include "bench/checkpoint/bench_checkpoint_command.h"
+
+#include "bench/checkpoint/bench_checkpoint_measure.h"
+#include "bench/allreduce/bench_rank.h"
+
+namespace lockstep {
+
+int bench_checkpoint_command(const std::string& text) {
+  const CheckpointBenchPlan plan = read_checkpoint_bench_plan(text);
+  const BenchRank rank = enter_bench();
+  Group group = make_group(rank.store, {.name = "bench",
+                                        .rank = rank.launch.rank,
+                                        .size = rank.launch.size,
+                                        .timeout = kBenchPatience});
+  const CheckpointBenchResult result = measure_checkpoint(group, plan);
+  if (group.rank() == 0) {
+    print_now(plan.json ? checkpoint_bench_json(plan, result)
+                        : checkpoint_bench_table(plan, result));
+  }
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#pragma once
+
+// What a Group is made of: one Backend per way of moving bytes. To add one, implement start(); the
+// checks of arguments, the order of operations and the waiting rules are done around it.
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/comm/group.h>
+
+#include "base/deadline.h"
+#include "comm/work/call.h"
+
+namespace lockstep {
+
+class Membership;
+
+// An operation in flight. See Work for what its methods promise.
+class WorkState {
+ public:
+  virtual ~WorkState() = default;
+  virtual bool wait(Deadline limit) = 0;  // false at the limit
+  virtual bool done() const = 0;
+  // Unlike Work's: on the thread that finishes the operation, which must not be kept and cannot
+  // take an exception.
+  virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
+};
+
+// For lockstep's own callbacks that are quick enough for that thread. Null: the work is done.
+struct WorkAccess {
+  static const std::shared_ptr<WorkState>& state(const Work& work) { return work.state_; }
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string name() const = 0;
+  virtual std::chrono::milliseconds timeout() const = 0;
+  virtual std::optional<Store> store() const = 0;
+
+  // Throws what the group failed with, if it has. Null: it is done already.
+  virtual std::shared_ptr<WorkState> start(Call call) = 0;
+
+  // The blocking form. By itself: start, then wait.
+  virtual void run(Call call);
+
+  // Memory that the group can reduce where it lies; see Group. By itself: ordinary memory.
+  virtual at::Tensor allocate(int64_t bytes, const Call& call);
+  virtual void rebind(const at::Tensor& tensor, const Call& call);
+
+  // Who shares memory with this rank, and theirs; see Group. By itself: nobody.
+  virtual std::vector<int> local_ranks() const { return {rank()}; }
+  virtual std::vector<at::Tensor> local_views(const at::Tensor& memory) const { return {memory}; }
+
+  virtual Traffic traffic() const { return {}; }
+
+  // For split(): what the new group inherits. Not asked of a group of one.
+  virtual GroupOptions options() const { return {}; }
+
+  uint64_t id() const { return id_; }
+  int64_t next_sequence() { return ++sequence_; }
+  int64_t next_split() { return ++num_splits_; }
+
+ private:
+  static uint64_t next_id();
+
+  const uint64_t id_ = next_id();
+  int64_t sequence_ = 0;
+  int64_t num_splits_ = 0;
+};
+
+// In place or by a copy: what every operation means in a group of one.
+std::shared_ptr<Backend> make_single_backend();
+
+}  // namespace lockstep

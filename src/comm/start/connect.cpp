@@ -1,0 +1,186 @@
+#include "comm/start/connect.h"
+
+#include <algorithm>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "base/env.h"
+#include "comm/backends/gloo_backend.h"
+#include "comm/backends/hierarchical_backend.h"
+#include "comm/start/hosts.h"
+#include "comm/backends/shm_backend.h"
+
+namespace lockstep {
+namespace {
+
+BackendChoice read_choice(BackendChoice wanted) {
+  const std::string text = Env().text("LOCKSTEP_BACKEND").value_or("auto");
+  if (text != "auto" && text != "gloo" && text != "shm" && text != "hierarchical") {
+    throw UsageError("LOCKSTEP_BACKEND={} is not known; it is auto, gloo, shm or hierarchical",
+                     text);
+  }
+  if (wanted != BackendChoice::Auto || text == "auto") {
+    return wanted;
+  }
+  return text == "gloo"  ? BackendChoice::Gloo
+         : text == "shm" ? BackendChoice::Shm
+                         : BackendChoice::Hierarchical;
+}
+
+WireType read_wire(WireType wanted) {
+  const std::string text = Env().text("LOCKSTEP_WIRE").value_or("full");
+  if (text != "full" && text != "bfloat16" && text != "float16") {
+    throw UsageError("LOCKSTEP_WIRE={} is not known; it is full, bfloat16 or float16", text);
+  }
+  if (wanted != WireType::Full || text == "full") {
+    return wanted;
+  }
+  return text == "bfloat16" ? WireType::BFloat16 : WireType::Float16;
+}
+
+// Everything that the backends are made of.
+struct Meeting {
+  std::shared_ptr<Membership> membership;
+  GroupOptions group;
+  std::chrono::milliseconds timeout;
+  Call call;  // the making of the group
+  std::vector<Host> hosts;
+  NodeMap nodes;
+
+  const std::vector<int>& own_node() const {
+    const int node = nodes.node_of[static_cast<size_t>(membership->rank())];
+    return nodes.ranks[static_cast<size_t>(node)];
+  }
+};
+
+// Tries to share memory on every node; null, with the reason, if any rank could not: all ranks come
+// to the same answer.
+std::unique_ptr<LocalTeam> try_team(const Meeting& meeting, std::string& problem) {
+  std::unique_ptr<LocalTeam> team;
+  std::string own_problem;
+  try {
+    team = std::make_unique<LocalTeam>(meeting.membership, meeting.own_node(), meeting.call);
+  } catch (const Error& error) {
+    own_problem = error.what();
+  }
+  const auto problems = meeting.membership->gather("shm/problems", own_problem, meeting.call);
+  for (const std::string& text : problems) {
+    if (!text.empty()) {
+      problem = text;
+      return nullptr;
+    }
+  }
+  return team;
+}
+
+// A rank that drops its group at once closes its connections; whoever is still making theirs would
+// take that for a failure. So nobody has a group before all have one.
+Connected once_all_are(const Meeting& meeting, Connected connected) {
+  meeting.membership->gather("connected", "", meeting.call);
+  return connected;
+}
+
+Connected connect_gloo(const Meeting& meeting, std::string reason) {
+  const int rank = meeting.membership->rank();
+  GlooOptions options{.membership = meeting.membership,
+                      .group = meeting.group,
+                      .place = {.rank = rank, .size = meeting.membership->size()},
+                      .address = reachable_address(meeting.hosts, rank),
+                      .timeout = meeting.timeout,
+                      .connect = meeting.call};
+  return once_all_are(meeting, {make_gloo_backend(std::move(options)), std::move(reason)});
+}
+
+std::string describe_nodes(const NodeMap& nodes) {
+  std::string text;
+  for (const auto& ranks : nodes.ranks) {
+    text += fmt::format("{}{}", text.empty() ? "" : " + ", ranks.size());
+  }
+  return text;
+}
+
+Connected connect_shm(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
+  return {make_shm_backend({.membership = meeting.membership,
+                            .group = meeting.group,
+                            .team = std::move(team),
+                            .timeout = meeting.timeout}),
+          fmt::format("all {} ranks share this host's memory", meeting.membership->size())};
+}
+
+Connected connect_hierarchical(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
+  HierarchicalOptions options{
+      .team = {.membership = meeting.membership,
+               .group = meeting.group,
+               .team = std::move(team),
+               .timeout = meeting.timeout},
+      .nodes = meeting.nodes,
+      .address = reachable_address(meeting.hosts, meeting.membership->rank()),
+      .connect = meeting.call};
+  return once_all_are(meeting,
+                      {make_hierarchical_backend(std::move(options)),
+                       fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",
+                                   meeting.nodes.num_nodes(), describe_nodes(meeting.nodes))});
+}
+
+Connected choose(const Meeting& meeting, BackendChoice choice) {
+  const NodeMap& nodes = meeting.nodes;
+  if (choice == BackendChoice::Gloo) {
+    return connect_gloo(meeting, "asked for");
+  }
+  if (choice == BackendChoice::Shm && nodes.num_nodes() > 1) {
+    const int stranger = nodes.ranks[1].front();
+    throw UsageError(
+        "backend shm: ranks 0 and {} do not share a host or node ({} and {}); use auto or "
+        "hierarchical",
+        stranger, meeting.hosts[0].name, meeting.hosts[static_cast<size_t>(stranger)].name);
+  }
+  const bool is_spread = nodes.num_nodes() == meeting.membership->size();
+  if (choice == BackendChoice::Auto && is_spread) {
+    return connect_gloo(meeting, "no two ranks share a node, so there is no memory to share");
+  }
+  std::string problem;
+  std::unique_ptr<LocalTeam> team = try_team(meeting, problem);
+  if (!team && choice == BackendChoice::Auto) {
+    return connect_gloo(meeting, "ranks of one node cannot share memory: " + problem);
+  }
+  if (!team) {
+    throw UsageError("backend {}: ranks of one node cannot share memory: {}",
+                     choice == BackendChoice::Shm ? "shm" : "hierarchical", problem);
+  }
+  const bool is_flat =
+      choice == BackendChoice::Shm || (choice == BackendChoice::Auto && nodes.num_nodes() == 1);
+  return is_flat ? connect_shm(meeting, std::move(team))
+                 : connect_hierarchical(meeting, std::move(team));
+}
+
+}  // namespace
+
+void check_backend_variables() {
+  read_choice(BackendChoice::Auto);
+  read_wire(WireType::Full);
+}
+
+Connected connect_group(ConnectOptions options) {
+  const BackendChoice choice = read_choice(options.group.backend);
+  options.group.wire = read_wire(options.group.wire);
+  Meeting meeting;
+  meeting.group = options.group;
+  meeting.timeout = options.operation_timeout == kGroupTimeout ? options.group.timeout
+                                                               : options.operation_timeout;
+  meeting.group.timeout = meeting.timeout;  // what a split() inherits
+  meeting.call.operation = Operation::Connect;
+  meeting.call.timeout = options.group.timeout;
+  meeting.call.deadline = Deadline::after(options.group.timeout);
+  meeting.membership = std::make_shared<Membership>(
+      MembershipOptions{options.store, options.group.name, options.group.rank, options.group.size,
+                        options.hosts_store},
+      meeting.call.deadline);
+  const auto texts =
+      meeting.membership->gather("hosts", describe_host(options.store).to_json(), meeting.call);
+  std::transform(texts.begin(), texts.end(), std::back_inserter(meeting.hosts), Host::from_json);
+  meeting.nodes = map_nodes(meeting.hosts);
+  return choose(meeting, choice);
+}
+
+}  // namespace lockstep

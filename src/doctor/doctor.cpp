@@ -1,0 +1,120 @@
+#include "doctor/doctor.h"
+
+#include <algorithm>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/process/cores.h"
+#include "base/unique_fd.h"
+#include "base/process/isolation.h"
+
+namespace lockstep {
+
+namespace {
+
+const char* status_text(CheckStatus status) {
+  switch (status) {
+    case CheckStatus::Ok:
+      return "ok";
+    case CheckStatus::Note:
+      return "note";
+    case CheckStatus::Problem:
+      return "PROBLEM";
+  }
+  return "?";
+}
+
+}  // namespace
+
+HostName look_up_host_name() {
+  HostName host;
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  host.name = name;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(name, nullptr, &hints, &list);
+  if (error != 0) {
+    host.error = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
+    return host;
+  }
+  for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
+    char text[NI_MAXHOST] = "";
+    if (::getnameinfo(item->ai_addr, item->ai_addrlen, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      host.addresses.emplace_back(text);
+    }
+  }
+  ::freeaddrinfo(list);
+  return host;
+}
+
+std::vector<CheckResult> run_checks(const DoctorOptions& options) {
+  rlimit files{};
+  rlimit processes{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_NPROC, &processes);
+  std::vector<CheckResult> checks{check_compiler(options.compiler)};
+  for (CheckResult& check : check_torch(options.torch_program)) {
+    checks.push_back(std::move(check));
+  }
+  checks.push_back(check_cuda_toolkit(options.cuda_compiler));
+  checks.push_back(check_driver(options.root));
+  checks.push_back(check_shared_memory(options.root + "/dev/shm"));
+  checks.push_back(check_cores(options.root, static_cast<int>(usable_cores().size())));
+  checks.push_back(check_memory(options.root));
+  checks.push_back(check_open_files(files.rlim_cur, files.rlim_max));
+  checks.push_back(check_processes(processes.rlim_cur));
+  const HostName host = look_up_host_name();
+  checks.push_back(check_host_name(host.name, host.addresses, host.error));
+  checks.push_back(check_isolation(pid_namespace_refusal()));
+  if (choose_isolation(IsolationMode::Auto) == IsolationMode::UserNamespace) {
+    checks.back().found = "userns: the kernel ends what a job leaves behind, in a user namespace";
+    checks.back().fix.clear();
+  }
+  return checks;
+}
+
+bool is_healthy(const std::vector<CheckResult>& checks) {
+  return std::none_of(checks.begin(), checks.end(), [](const CheckResult& check) {
+    return check.status == CheckStatus::Problem;
+  });
+}
+
+std::string checks_table(const std::vector<CheckResult>& checks) {
+  size_t width = 0;
+  for (const CheckResult& check : checks) {
+    width = std::max(width, check.name.size());
+  }
+  std::string text;
+  for (const CheckResult& check : checks) {
+    text += fmt::format("{:<7}  {:<{}}  {}\n", status_text(check.status), check.name, width,
+                        check.found);
+    if (!check.fix.empty()) {
+      text += fmt::format("{:<7}  {:<{}}  -> {}\n", "", "", width, check.fix);
+    }
+  }
+  return text;
+}
+
+std::string checks_json(const std::vector<CheckResult>& checks) {
+  nlohmann::ordered_json json;
+  json["ok"] = is_healthy(checks);
+  json["checks"] = nlohmann::ordered_json::array();
+  for (const CheckResult& check : checks) {
+    json["checks"].push_back({{"name", check.name},
+                              {"status", status_text(check.status)},
+                              {"found", check.found},
+                              {"fix", check.fix}});
+  }
+  // What a tool prints may not be UTF-8; a report with a replaced letter is better than none.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#pragma once
+
+// The process that a user starts: it starts this host's ranks when the head says so, passes on what
+// becomes of them, and is the head itself where that is its place.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/store/store_server.h"
+#include "base/unique_fd.h"
+#include "base/console.h"
+#include "launch/job/head.h"
+#include "launch/job/head_link.h"
+#include "launch/launch.h"
+#include "launch/node/local_ranks.h"
+#include "launch/job/meeting.h"
+#include "launch/plan.h"
+#include "launch/node/stage.h"
+#include "launch/job/starter.h"
+#include "launch/node/terminal.h"
+
+namespace lockstep {
+
+// Lives in a process without threads.
+class Leader {
+ public:
+  Leader(const LaunchOptions& options, Meeting meeting);
+
+  // Until the job is over and every process of it on this host is gone; the exit code.
+  int run();
+
+ private:
+  void open_head();
+  void start_hosts();
+  void block_signals();
+  void poll_once();
+  Deadline next_timeout() const;
+  void read_signals();
+  void stop_alone(int signal);
+  void try_to_join();
+  void read_head();
+  void lose_head(const std::string& why);
+  void lose_starter();
+  void beat();
+  void mend_link();
+  void tell(const MemberMessage& message);  // the head, wherever it is
+  void obey(const HeadMessage& message);
+  void start_ranks(const Assignment& place);
+  void start_staging();
+  void serve_stager();
+  MemberInfo describe() const;
+  bool may_come_back() const;
+  void give_up(const std::string& why);
+  void say(const std::string& sentence);
+  void say_lines(const std::string& lines);
+  void speak_out();
+  bool is_over() const;
+  void bid_farewell();
+  int finish();
+
+  const LaunchOptions& options_;
+  Meeting meeting_;
+  const rlimit file_limit_;  // as this process found it: the ranks get it back
+  const ReservedPort master_;
+  UniqueFd signals_;
+  ConsoleBoard board_;
+  Console voice_;  // standard error: a reader that does not read must not hold up the job
+  LentTerminal keyboard_;
+  bool told_to_stop_ = false;  // by a signal, here or on another node
+
+  // One of the two: the head is here, or it is elsewhere.
+  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<Head> head_;
+  std::unique_ptr<HeadLink> link_;  // empty before this node joins and once the head is lost
+
+  std::unique_ptr<Starter> starter_;   // if the nodes are on other hosts
+  std::unique_ptr<LocalRanks> ranks_;  // empty before the first start
+  std::unique_ptr<Stager> stager_;     // while this node's files are on the way
+  std::optional<MemberMessage> stage_failure_;
+  std::vector<MemberMessage> deferred_;  // for the head
+  size_t next_endpoint_ = 0;
+  Deadline join_by_ = Deadline::never();
+  Deadline next_try_ = Deadline::never();  // to join
+  Deadline next_beat_ = Deadline::never();
+  Clock::time_point last_turn_;
+  std::string last_refusal_;
+  std::optional<HeadMessage> end_;  // what the head said last
+};
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// What a leader says to the user, and how it ends.
+
+#include <iterator>
+#include <poll.h>
+
+#include <fmt/format.h>
+
+#include "launch/job/leader.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr auto kFarewellTime = std::chrono::seconds(2);      // for members to hear of the end
+constexpr auto kLastWords = std::chrono::milliseconds(500);  // for a reader, once told to stop
+
+}  // namespace
+
+void Leader::say(const std::string& sentence) {
+  say_lines(fmt::format("{}: {}\n", options_.name, sentence));
+}
+
+void Leader::say_lines(const std::string& lines) {
+  voice_.add({.writer = kOwnWriter, .text = lines});
+  voice_.write_some();
+}
+
+// Waits for a slow reader, as any program would; but one who was told to stop does not wait long.
+void Leader::speak_out() {
+  Deadline limit = Deadline::never();
+  while (voice_.backlog() > 0 && !limit.expired()) {
+    read_signals();
+    if (told_to_stop_ && limit.is_never()) {
+      limit = Deadline::after(kLastWords);
+    }
+    Deadline next = limit;
+    if (voice_.is_busy()) {
+      next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+    }
+    pollfd polls[] = {{voice_.is_busy() ? -1 : voice_.fd(), POLLOUT, 0},
+                      {signals_.get(), POLLIN, 0}};
+    ::poll(polls, std::size(polls), next.poll_ms());
+    voice_.write_some();
+  }
+}
+
+// Members hear of the end, and what hosts still write comes out.
+void Leader::bid_farewell() {
+  const Deadline farewell = Deadline::after(kFarewellTime);
+  const auto is_done = [this] {
+    return !head_->has_members() && (!starter_ || starter_->is_quiet());
+  };
+  while (!is_done() && !farewell.expired()) {
+    std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
+    Deadline next = farewell;
+    if (starter_) {
+      starter_->add_polls(polls);
+      next = next.earlier(starter_->next_timeout());
+    }
+    ::poll(polls.data(), polls.size(), next.poll_ms());
+    head_->serve();
+    if (starter_) {
+      starter_->serve(polls);
+    }
+  }
+}
+
+int Leader::finish() {
+  Report report;
+  if (head_) {
+    bid_farewell();
+    report = head_->report();
+  } else {
+    report = {end_->text.empty() ? "" : end_->text + "\n", end_->code};
+  }
+  const bool is_quiet = options_.quiet_code != 0 && report.exit_code == options_.quiet_code;
+  if (!report.text.empty() && !is_quiet) {
+    say_lines(report.text);
+  }
+  if (options_.stdin_rank >= 0) {
+    keyboard_.restore();  // an agent that was killed could not
+  }
+  speak_out();
+  return report.exit_code;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+
+// What is said at the end of a job, and its exit code: the first failure on top, then everything
+// else in a line.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/process/process.h"
+
+namespace lockstep {
+
+// What is known of a rank.
+struct RankRecord {
+  int rank = 0;
+  int node = 0;
+  int local_rank = 0;
+  std::string host;           // empty: the only one
+  pid_t pid = 0;              // as the host sees it; 0: it never started
+  bool ended = false;         // false at the end of the job: its agent or guardian was killed
+  ExitStatus status;          // if ended
+  bool stopped = false;       // it ended after lockstep had told it to
+  int64_t stamp_ns = 0;       // when its end was noticed
+  bool was_first = false;     // the ranks say that it gave up before the others
+  std::string last_lines;     // of its output
+  std::string error;          // what it left in its error file, if it did
+  std::string log_folder;     // empty: no log files
+  bool is_log_whole = false;  // both streams are there
+
+  bool failed() const { return ended && !stopped && !status.ok(); }
+};
+
+// Why a job came to an end before its ranks did. At most one of signal, cannot_start and broken is
+// set.
+struct StopCause {
+  int signal = 0;             // this process was told to stop
+  std::string cannot_start;   // the program cannot be executed: the sentence
+  int cannot_start_code = 0;  // 126 or 127
+  std::string broken;         // agent, guardian or set-up: the sentence
+  int broken_code = 0;
+  // How ranks that were stopped came to be killed, whatever the cause.
+  std::chrono::nanoseconds grace{};  // that they had
+  bool was_cut_short = false;        // they were killed before it was over, as the user asked
+};
+
+struct Report {
+  std::string text;  // lines for standard error, each with its newline; empty if all went well
+  int exit_code = 0;
+};
+
+// `name` ("lockstep run") begins each sentence.
+Report make_report(const std::string& name, const std::vector<RankRecord>& ranks,
+                   const StopCause& cause);
+
+// "cannot start ./x: No such file or directory", with the likely reason where there is one.
+std::string cannot_start_text(const std::string& program, int error);
+
+}  // namespace lockstep

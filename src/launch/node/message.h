@@ -1,0 +1,53 @@
+#pragma once
+
+// What the processes of a job tell each other, one datagram each, over SOCK_SEQPACKET pairs.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+
+#include "base/process/process.h"
+
+namespace lockstep {
+
+enum class MessageKind : int32_t {
+  // upwards: worker -> agent, guardian -> agent -> leader
+  Started,       // rank, pid
+  CannotStart,   // rank, code: errno of exec
+  Ended,         // rank, status, stamp_ns, stopped; from the agent also text: the last lines
+  Failed,        // the node cannot go on; text: why
+  GuardianLost,  // pid, status
+  // downwards: leader -> agent -> guardian
+  Stop,        // status.signal to all, SIGKILL after the grace; 0: SIGTERM, for a rank has failed
+  Kill,        // SIGKILL to all, now
+  Checkpoint,  // SIGUSR1 to the workers that handle it
+  Hurry,       // the user has ended the job; for the agent alone
+};
+
+struct Message {
+  MessageKind kind = MessageKind::Failed;
+  int rank = -1;
+  pid_t pid = 0;
+  ExitStatus status;
+  int64_t stamp_ns = 0;  // CLOCK_MONOTONIC when the end was noticed
+  bool stopped = false;  // it ended after it had been told to
+  std::string text;      // at most kMaxMessageText bytes; the rest is cut off
+  std::string error;  // Ended: the exception that it left at TORCHELASTIC_ERROR_FILE; cut likewise
+};
+
+inline constexpr size_t kMaxMessageText = 64 * 1024;
+
+struct Received {
+  std::optional<Message> message;
+  bool closed = false;  // the peer is gone and everything it said has been read
+  pid_t sender = 0;     // as seen here, if the socket has SO_PASSCRED: it crosses PID namespaces
+};
+
+// False if the peer is gone. Blocks only while the peer does not read.
+bool send_message(int fd, const Message& message) noexcept;
+
+// The next message, if there is one now.
+Received receive_message(int fd);
+
+}  // namespace lockstep

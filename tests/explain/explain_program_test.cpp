@@ -1,0 +1,103 @@
+// The sub-commands that need tensors hand over to lockstep-torch beside lockstep. Here a script
+// plays it: what is tested is who starts it, how often and with what.
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Text = std::vector<std::string>;
+
+class TorchCommand : public ::testing::Test {
+ protected:
+  TorchCommand() {
+    std::filesystem::copy_file(lockstep_program(), program_);
+    folder_.file("lockstep-torch",
+                 "#!/bin/sh\necho \"$* rank=$RANK of=$WORLD_SIZE\"\nexit ${CODE:-0}\n", 0755);
+  }
+
+  Output run(Text arguments, std::map<std::string, std::string> env = {}) {
+    arguments.insert(arguments.begin(), program_);
+    env.try_emplace("RANK", "");
+    env.try_emplace("WORLD_SIZE", "");
+    env.try_emplace("LOCKSTEP_RANK", "");
+    return run_process({.argv = arguments, .env = std::move(env)}, Deadline::after(kPatience));
+  }
+
+  TempFolder folder_;
+  std::string program_ = folder_.path() + "/lockstep";
+};
+
+TEST_F(TorchCommand, TrainIsOneProcess) {
+  const Output output = run({"train", "recipe.toml", "--set", "a=b c"}, {{"CODE", "9"}});
+  EXPECT_EQ(output.out, "train recipe.toml --set a=b c rank= of=\n");
+  EXPECT_EQ(output.status.code, 9);
+}
+
+TEST_F(TorchCommand, ExplainStartsFourRanks) {
+  const Output output = run({"explain", "average"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(lines(output.out).size(), 4u);
+  EXPECT_EQ(count(output.out, "explain average rank=3 of=4\n"), 1);
+}
+
+TEST_F(TorchCommand, ExplainStartsARankPerRow) {
+  for (const Text& flag :
+       {Text{"--gradients", "[[1,2],[3,4],[5,6]]"}, Text{"--gradients=[[1],[2],[3]]"}}) {
+    Text arguments{"explain", "average"};
+    arguments.insert(arguments.end(), flag.begin(), flag.end());
+    EXPECT_EQ(count(run(arguments).out, "of=3\n"), 3);
+  }
+}
+
+TEST_F(TorchCommand, ExplainRefusesWhatIsNotRows) {
+  for (const char* text : {"", "[[1,2],[3", "{}", "[]", "[1,2]", "7"}) {
+    const Output output = run({"explain", "average", "--gradients", text});
+    EXPECT_EQ(output.status.code, 2);
+    EXPECT_THAT(output.err, HasSubstr("is not a JSON array"));
+    EXPECT_EQ(lines(output.err).size(), 1u);
+  }
+  EXPECT_THAT(run({"explain", "average", "--gradients"}).err,
+              HasSubstr("--gradients needs a value"));
+}
+
+TEST_F(TorchCommand, ExplainStartsNothingForHelpOrInsideAJob) {
+  EXPECT_EQ(run({"explain", "--help"}).out, "explain --help rank= of=\n");
+  EXPECT_EQ(run({"explain"}).out, "explain rank= of=\n");
+  EXPECT_EQ(run({"explain", "average"}, {{"LOCKSTEP_RANK", "1"}}).out,
+            "explain average rank= of=\n");
+}
+
+TEST_F(TorchCommand, AFailureSpeaksOfExplain) {
+  const Output output = run({"explain", "average"}, {{"CODE", "5"}});
+  EXPECT_EQ(output.status.code, 5);
+  EXPECT_THAT(output.err, HasSubstr("lockstep explain: rank "));
+}
+
+TEST_F(TorchCommand, WithoutLockstepTorchOneSentence) {
+  std::filesystem::remove(folder_.path() + "/lockstep-torch");
+  for (const Text& arguments :
+       {Text{"train", "x"}, Text{"explain", "average"}, Text{"explain", "--help"}}) {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.status.code, 2);
+    EXPECT_THAT(output.err, HasSubstr("/lockstep-torch is missing"));
+    EXPECT_THAT(output.err, HasSubstr("make setup"));
+    EXPECT_EQ(lines(output.err).size(), 1u);
+  }
+}
+
+TEST_F(TorchCommand, DoctorAsksItForItsVersion) {
+  folder_.file("lockstep-torch", "#!/bin/sh\necho libtorch 2.11.0\necho Gloo inside\n", 0755);
+  const Output output = run({"doctor"});
+  EXPECT_THAT(output.out, HasSubstr("libtorch 2.11.0"));
+  EXPECT_THAT(output.out, HasSubstr("Gloo inside"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

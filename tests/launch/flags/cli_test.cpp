@@ -1,0 +1,115 @@
+// Mistakes on the command line are one sentence and exit code 2; help is at each level.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Mistake {
+  std::vector<std::string> arguments;
+  std::string says;
+};
+
+TEST(CommandLine, MistakesAreOneSentence) {
+  const std::vector<Mistake> mistakes = {
+      {{"rnu"}, "there is no command rnu; did you mean run?"},
+      {{"xyzzy"}, "there is no command xyzzy (see"},
+      {{"run"}, "no program given"},
+      {{"run", "--"}, "no program given"},
+      {{"run", "--nproc-per-node", "4"}, "no program given"},
+      {{"run", "--nproc-per-node", "0", "true"},
+       "--nproc-per-node 0 is not a whole number in [1, 1024]"},
+      {{"run", "--nproc-per-node=-1", "true"}, "--nproc-per-node -1 is not"},
+      {{"run", "--nproc-per-node", "2x", "true"}, "--nproc-per-node 2x is not"},
+      {{"run", "--nproc-per-node", "99999999999999999999", "true"}, "is not a whole number"},
+      {{"run", "--nproc-per-node"}, "--nproc-per-node needs a value"},
+      {{"run", "--local-nodes", "0", "true"}, "--local-nodes 0 is not"},
+      {{"run", "--stop-grace", "-3", "true"}, "--stop-grace -3 is not a number of seconds"},
+      {{"run", "--stop-grace", "soon", "true"}, "--stop-grace soon is not"},
+      {{"run", "--isolation", "none", "true"}, "--isolation none is unknown"},
+      {{"run", "--nproc-per-nod", "4", "true"},
+       "there is no flag --nproc-per-nod; did you mean --nproc-per-node?"},
+      {{"run", "--no-prefix=maybe", "true"}, "no-prefix"},
+      {{"doctor", "me"}, "doctor takes no argument me"},
+      {{"doctor", "--jsn"}, "there is no flag --jsn; did you mean --json?"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const Output output = run_lockstep(mistake.arguments);
+    EXPECT_EQ(output.status.code, 2) << output.err;
+    EXPECT_THAT(output.err, HasSubstr(mistake.says));
+    EXPECT_THAT(output.err, StartsWith("lockstep"));
+    EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
+    EXPECT_EQ(output.out, "");
+  }
+}
+
+TEST(CommandLine, BothSpellingsAndBothForms) {
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--nproc-per-node", "2"},
+                                             {"--nproc_per_node", "2"},
+                                             {"--nproc-per-node=2"},
+                                             {"--nproc_per_node=2"}}) {
+    std::vector<std::string> arguments{"run"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    arguments.insert(arguments.end(), {"--no_prefix", "echo", "x"});
+    EXPECT_EQ(run_lockstep(arguments).out, "x\nx\n");
+  }
+}
+
+TEST(CommandLine, TheProgramsFlagsAreItsOwn) {
+  const std::vector<std::string> program{"echo", "--nproc-per-node", "4", "--help", "--", "-x",
+                                         "a b"};
+  for (const bool separator : {false, true}) {
+    std::vector<std::string> arguments{"run"};
+    if (separator) {
+      arguments.emplace_back("--");
+    }
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    EXPECT_EQ(run_lockstep(arguments).out, "r0: --nproc-per-node 4 --help -- -x a b\n");
+  }
+}
+
+TEST(CommandLine, HelpAtEachLevel) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {}, {"--help"}, {"-h"}, {"run", "--help"}, {"run", "-h"}, {"doctor", "--help"}}) {
+    const Output output = run_lockstep(arguments);
+    EXPECT_EQ(output.status.code, 0);
+    EXPECT_THAT(output.out, HasSubstr("Examples:"));
+    EXPECT_EQ(output.err, "");
+  }
+}
+
+TEST(CommandLine, VersionNamesWhatItLinks) {
+  const Output output = run_lockstep({"--version"});
+  EXPECT_EQ(output.status.code, 0);
+  EXPECT_THAT(output.out, StartsWith("lockstep 0."));
+  for (const char* name :
+       {"fmt", "CLI11", "nlohmann-json", "toml++", "spdlog", "OpenSSL", "g++", "glibc", "doctor"}) {
+    EXPECT_THAT(output.out, HasSubstr(name));
+  }
+}
+
+TEST(CommandLine, DoctorSpeaksJson) {
+  const Output output = run_lockstep({"doctor", "--json"});
+  const auto json = nlohmann::json::parse(output.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output.out;
+  EXPECT_EQ(json.at("ok").get<bool>(), output.status.code == 0);
+  EXPECT_GE(json.at("checks").size(), 12u);
+  for (const auto& check : json.at("checks")) {
+    EXPECT_TRUE(check.at("name").is_string() && check.at("found").is_string() &&
+                check.at("fix").is_string());
+    EXPECT_THAT((std::vector<std::string>{"ok", "note", "PROBLEM"}),
+                ::testing::Contains(check.at("status").get<std::string>()));
+  }
+  EXPECT_THAT(run_lockstep({"doctor"}).out, HasSubstr("shared memory"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

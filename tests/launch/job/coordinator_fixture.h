@@ -1,0 +1,96 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "launch/job/coordinator.h"
+
+namespace lockstep {
+
+// A job whose members, clock and messages are the test's.
+class JobTest : public ::testing::Test {
+ protected:
+  void begin(CoordinatorOptions options) {
+    options.program = "./x";
+    coordinator_ = std::make_unique<Coordinator>(
+        options,
+        CoordinatorActions{
+            .send = [this](MemberId to, const HeadMessage& what) { sent_[to].push_back(what); },
+            .hang_up = [this](MemberId member) { hung_up_.push_back(member); },
+            .begin_generation = [this](int64_t) { ++num_generations_; },
+            .ask_ranks =
+                [this](const std::string& what) {
+                  asked_ += what + " ";
+                  return num_listeners_;
+                },
+            .say = [this](const std::string& lines) { said_ += lines; },
+            .first_to_fail = [this] { return first_to_fail_; }},
+        now_);
+  }
+
+  void join(MemberId id, MemberInfo info = {}) {
+    info.host = info.host.empty() ? "host" + std::to_string(id) : info.host;
+    info.address = info.address.empty() ? "10.0.0." + std::to_string(id) : info.address;
+    info.procs_per_node = 2;
+    info.is_head = id == 0;
+    hear(id, {.kind = MemberSays::Join, .info = info});
+  }
+  void hear(MemberId id, MemberMessage message) {
+    if (message.generation < 0) {
+      message.generation = coordinator_->generation();
+    }
+    coordinator_->hear(id, message, now_);
+  }
+  void end_rank(MemberId id, int rank, int code, std::chrono::nanoseconds age = {}) {
+    hear(id, {.kind = MemberSays::Ended,
+              .rank = rank,
+              .pid = 100 + rank,
+              .status = {.code = code},
+              .age = age,
+              .text = "last words of " + std::to_string(rank)});
+  }
+  void idle(MemberId id) { hear(id, {.kind = MemberSays::Idle}); }
+
+  // All that live say so, every half second.
+  void pass(std::chrono::nanoseconds time, std::vector<MemberId> alive) {
+    const auto end = now_ + time;
+    while (now_ < end) {
+      now_ += std::chrono::milliseconds(250);
+      for (const MemberId id : alive) {
+        hear(id, {.kind = MemberSays::Beat});
+      }
+      coordinator_->tick(now_);
+    }
+  }
+  int count(MemberId id, HeadSays kind) {
+    int found = 0;
+    for (const HeadMessage& message : sent_[id]) {
+      found += message.kind == kind ? 1 : 0;
+    }
+    return found;
+  }
+  Assignment place(MemberId id) {
+    for (auto message = sent_[id].rbegin(); message != sent_[id].rend(); ++message) {
+      if (message->kind == HeadSays::Start) {
+        return message->assignment;
+      }
+    }
+    return {.generation = -1};
+  }
+
+  Clock::time_point now_ = Clock::now();
+  std::map<MemberId, std::vector<HeadMessage>> sent_;
+  std::vector<MemberId> hung_up_;
+  int num_generations_ = 0;
+  size_t num_listeners_ = 0;
+  std::string said_, asked_;
+  std::optional<int> first_to_fail_;  // what the ranks tell
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+}  // namespace lockstep
