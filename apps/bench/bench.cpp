@@ -76,7 +76,7 @@ int64_t parse_size(const std::string& text) {
     }
     digits.resize(digits.size() - (shift > 0 ? 1 : 0));
   }
-  const auto number = parse_integer(digits, 1, kMaxBytes >> shift);
+  const auto number = base::parse_integer(digits, 1, kMaxBytes >> shift);
   if (!number) {
     throw UsageError("--bytes: \"{}\" is not a size from 1 to 8G; write 4096, 4K, 25M or 1G", text);
   }
@@ -224,7 +224,7 @@ void check_request(const Request& request) {
 
 // Of the host, as the kernel estimates it.
 int64_t available_bytes() {
-  const std::string text = read_file("/proc/meminfo");
+  const std::string text = base::read_file("/proc/meminfo");
   const std::string name = "MemAvailable:";
   const size_t line = text.find(name);
   if (line == std::string::npos) {
@@ -274,7 +274,7 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   request.sizes = parse_sizes(texts.bytes);
   request.peers = parse_peers(texts.peers);
   if (request.mpi_home.empty()) {
-    request.mpi_home = Env().text("LOCKSTEP_MPI_HOME").value_or("");
+    request.mpi_home = base::Env().text("LOCKSTEP_MPI_HOME").value_or("");
   }
   check_request(request);
   return request;
@@ -358,7 +358,7 @@ int bench(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  LaunchOptions options{.name = "lockstep bench",
+  launch::LaunchOptions options{.name = "lockstep bench",
                         .procs_per_node = request->num_ranks / request->num_nodes,
                         .local_nodes = request->num_nodes,
                         .output = {.prefix = false}};
@@ -366,7 +366,7 @@ int bench(const Arguments& arguments) {
   const MpiPrograms mpi({.names = mpi_names(*request),
                          .home = request->mpi_home,
                          .num_ranks = request->num_ranks,
-                         .num_cores = num_usable_cores()});
+                         .num_cores = base::num_usable_cores()});
   check_found(*request, mpi.search());
   const std::string program = find_torch_program();
   std::optional<BenchNetwork> network;
@@ -376,10 +376,10 @@ int bench(const Arguments& arguments) {
     for (const BenchNetwork::Node& node : network->nodes()) {
       nodes.push_back({{"pid", node.holder}, {"address", node.address}});
     }
-    options.isolation = IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
+    options.isolation = base::IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
   }
   options.command = {program, "bench", plan_of(*request, mpi.search(), nodes)};
-  return run_job(options);
+  return launch::run_job(options);
 }
 
 }  // namespace lockstep::app

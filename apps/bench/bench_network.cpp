@@ -41,9 +41,9 @@ std::vector<std::string> words_of(const std::string& line) {
 // Runs `ip` or `tc` with arguments that have no spaces inside.
 void run_tool(const std::string& line) {
   const std::vector<std::string> argv = words_of(line);
-  Output output;
+  base::Output output;
   try {
-    output = run_process({.argv = argv}, Deadline::after(kToolTime));
+    output = base::run_process({.argv = argv}, base::Deadline::after(kToolTime));
   } catch (const IoError& error) {
     throw UsageError("--rate needs ip and tc: {}; install iproute2", error.what());
   }
@@ -57,7 +57,7 @@ void run_tool(const std::string& line) {
 
 void leave_network() {
   if (::unshare(CLONE_NEWNET) != 0) {
-    const std::string reason = errno_text(errno);
+    const std::string reason = base::errno_text(errno);
     throw UsageError("--rate makes network namespaces, which this user may not ({}); run as root",
                      reason);
   }
@@ -65,13 +65,13 @@ void leave_network() {
 
 // A process that does nothing in a network namespace of its own.
 pid_t start_holder() {
-  FdPair ready = make_pipe();
+  base::FdPair ready = base::make_pipe();
   const pid_t parent = ::getpid();
-  const pid_t pid = fork_child([&] {
-    die_with_parent(parent);
+  const pid_t pid = base::fork_child([&] {
+    base::die_with_parent(parent);
     leave_network();
-    write_all(ready.write.get(), "r", 1);
-    close_all_except({});
+    base::write_all(ready.write.get(), "r", 1);
+    base::close_all_except({});
     for (;;) {
       ::pause();
     }
@@ -92,7 +92,7 @@ pid_t start_holder() {
 
 void check_rate(const std::string& rate) {
   for (const char* unit : {"kbit", "mbit", "gbit"}) {
-    if (rate.ends_with(unit) && parse_integer(rate.substr(0, rate.size() - 4), 1, kMaxRate)) {
+    if (rate.ends_with(unit) && base::parse_integer(rate.substr(0, rate.size() - 4), 1, kMaxRate)) {
       return;
     }
   }

@@ -6,18 +6,18 @@
 namespace lockstep {
 
 void PeerProcess::start(std::vector<std::string> argv, std::map<std::string, std::string> env) {
-  FdPair input = make_pipe();
-  FdPair output = make_pipe();
+  base::FdPair input = base::make_pipe();
+  base::FdPair output = base::make_pipe();
   to_ = std::move(input.write);
   from_ = std::move(output.read);
-  process_.emplace(ProcessOptions{.argv = std::move(argv),
+  process_.emplace(base::ProcessOptions{.argv = std::move(argv),
                                   .env = std::move(env),
                                   .stdin_fd = input.read.get(),
                                   .stdout_fd = output.write.get()});
 }
 
 void PeerProcess::say(const std::string& line) {
-  write_all(to_.get(), line.data(), line.size());
+  base::write_all(to_.get(), line.data(), line.size());
 }
 
 std::string PeerProcess::answer() {

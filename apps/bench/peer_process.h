@@ -20,9 +20,9 @@ class PeerProcess {
   std::string answer();               // one line; empty if it has ended
 
  private:
-  UniqueFd to_;
-  UniqueFd from_;
-  std::optional<Process> process_;
+  base::UniqueFd to_;
+  base::UniqueFd from_;
+  std::optional<base::Process> process_;
 };
 
 }  // namespace lockstep

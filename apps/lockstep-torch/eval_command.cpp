@@ -34,10 +34,10 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kEvalDescription =
     "Judges the model of a checkpoint by its recipe's held-out data, lets it write, or exports it.";
 
-constexpr const char* kExamples =
+constexpr const char* kEvalExamples =
     "Examples:\n"
     "  lockstep eval runs/cats\n"
     "  lockstep eval runs/gpt2/step-00000400 --generate 'Every rank' --temperature 0.8 --top-k 40\n"
@@ -52,13 +52,13 @@ constexpr const char* kExamples =
     "are relative to the working folder.\n"
     "Exit code: 0; 1 for a checkpoint or data that cannot be read; 2 for a mistake on this line.\n";
 
-struct Request {
+struct EvalRequest {
   std::string location;
   std::vector<std::string> settings;
   std::optional<std::string> prompt;
   std::optional<std::string> text;  // to embed
   std::optional<std::string> export_to;
-  GenerateOptions generate;
+  train::GenerateOptions generate;
   int64_t batch_size = 16;
   bool raw = false;
   bool json = false;
@@ -67,9 +67,9 @@ struct Request {
   bool judges() const { return !prompt && !text && !export_to; }
 };
 
-Request parse_request(int argc, char** argv) {
-  Request request;
-  CLI::App app(kDescription, "lockstep eval");
+EvalRequest parse_eval_request(int argc, char** argv) {
+  EvalRequest request;
+  CLI::App app(kEvalDescription, "lockstep eval");
   app.add_option("CHECKPOINT", request.location, "A checkpoint, or the folder of a run's")
       ->required();
   app.add_option("--generate", request.prompt, "Go on from this text (GPT-2, MyTransformer)")
@@ -93,7 +93,7 @@ Request parse_request(int argc, char** argv) {
   app.add_flag("--raw", request.raw,
                "The parameters of the last step, not their average (train.ema_decay)");
   app.add_flag("--json", request.json, "Print one JSON object and nothing else");
-  app.footer(kExamples);
+  app.footer(kEvalExamples);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -104,7 +104,7 @@ Request parse_request(int argc, char** argv) {
   return request;
 }
 
-std::unique_ptr<Recipe> recipe_of(const Checkpoint& checkpoint, const Request& request) {
+std::unique_ptr<train::Recipe> recipe_of(const Checkpoint& checkpoint, const EvalRequest& request) {
   const auto& values = checkpoint.info().values;
   const auto text = values.find("config");
   if (text == values.end()) {
@@ -113,11 +113,11 @@ std::unique_ptr<Recipe> recipe_of(const Checkpoint& checkpoint, const Request& r
         "made it",
         checkpoint.path());
   }
-  Config config = Config::from_text(text->second, checkpoint.path());
+  base::Config config = base::Config::from_text(text->second, checkpoint.path());
   for (const std::string& setting : request.settings) {
     config.set(setting);
   }
-  return read_recipe(config);
+  return train::read_recipe(config);
 }
 
 // Parameters and buffers; of a run that kept an average, that.
@@ -137,18 +137,18 @@ void load_model(const Checkpoint& checkpoint, torch::nn::Module& module, bool ra
 }
 
 // What the checkpoint keeps beside its tensors; nothing in one of format version 1.
-ModelFiles kept_files(const Checkpoint& checkpoint, const Request& request, Group& group) {
+train::ModelFiles kept_files(const Checkpoint& checkpoint, const EvalRequest& request, Group& group) {
   const bool has_tokenizer =
       std::any_of(request.settings.begin(), request.settings.end(),
                   [](const std::string& one) { return one.starts_with("data.tokenizer="); });
-  ModelFiles files;
+  train::ModelFiles files;
   for (const std::string& name : checkpoint.attachments()) {
-    if (!has_tokenizer || !is_tokenizer_file(name)) {
+    if (!has_tokenizer || !train::is_tokenizer_file(name)) {
       files[name] = checkpoint.read_attachment(name, group);
     }
   }
   for (const std::string& setting : request.settings) {
-    if (files.contains(kModelConfigFile) && setting.starts_with("model.")) {
+    if (files.contains(train::kModelConfigFile) && setting.starts_with("model.")) {
       throw UsageError(
           "--set {}: the model is the checkpoint's own and cannot be another; --set is for what it "
           "is judged by, such as data.held_out_share",
@@ -158,7 +158,7 @@ ModelFiles kept_files(const Checkpoint& checkpoint, const Request& request, Grou
   return files;
 }
 
-void export_model(const Ingredients& made, const std::string& path) {
+void export_model(const train::Ingredients& made, const std::string& path) {
   const std::string end = std::filesystem::path(path).extension();
   if (!end.empty()) {
     save_state(*made.task->module(), path);
@@ -170,21 +170,21 @@ void export_model(const Ingredients& made, const std::string& path) {
         "FILE.safetensors instead of {}",
         path);
   }
-  export_pretrained(*made.exports, made.files, path);
+  train::export_pretrained(*made.exports, made.files, path);
 }
 
-std::string generated(const Ingredients& made, const Request& request) {
+std::string generated(const train::Ingredients& made, const EvalRequest& request) {
   if (!made.next_token_logits || !made.encode) {
     throw UsageError(
         "this recipe's model writes no text: --generate is for mytransformer and gpt2, "
         "with data.tokenizer set");
   }
-  GenerateOptions options = request.generate;
+  train::GenerateOptions options = request.generate;
   options.max_positions = made.max_positions;
   return made.decode(generate(made.encode(*request.prompt), made.next_token_logits, options));
 }
 
-std::vector<float> embedding(const Ingredients& made, const std::string& text) {
+std::vector<float> embedding(const train::Ingredients& made, const std::string& text) {
   if (!made.embed) {
     throw UsageError(
         "this recipe's model has no embeddings of texts: --embed is for bert-classify");
@@ -197,14 +197,14 @@ std::vector<float> embedding(const Ingredients& made, const std::string& text) {
   return {data, data + vector_BE.numel()};
 }
 
-void judge(const Request& request, Ingredients& made, Group& group, nlohmann::ordered_json& json) {
+void judge(const EvalRequest& request, train::Ingredients& made, Group& group, nlohmann::ordered_json& json) {
   if (!made.data.held_out) {
     throw UsageError(
         "there is nothing to judge by: the recipe holds no data out; set data.held_out_share or "
         "held-out data of its own with --set");
   }
   const Evaluation evaluation =
-      evaluate(*made.task, made.data.held_out, group, {.batch_size = request.batch_size});
+      train::evaluate(*made.task, made.data.held_out, group, {.batch_size = request.batch_size});
   json["loss"] = evaluation.loss;
   json["counted"] = evaluation.num_counted;
   if (evaluation.num_correct >= 0) {
@@ -214,14 +214,14 @@ void judge(const Request& request, Ingredients& made, Group& group, nlohmann::or
   }
 }
 
-nlohmann::ordered_json answer(const Request& request, Group& group) {
+nlohmann::ordered_json answer(const EvalRequest& request, Group& group) {
   const auto checkpoint = find_checkpoint(request.location, group);
   if (!checkpoint) {
     throw UsageError("there is no checkpoint in {}", request.location);
   }
   const auto recipe = recipe_of(*checkpoint, request);
-  const ModelFiles kept = kept_files(*checkpoint, request, group);
-  Ingredients made =
+  const train::ModelFiles kept = kept_files(*checkpoint, request, group);
+  train::Ingredients made =
       recipe->make(group, {.kept = &kept, .with_data = request.judges(), .judges_only = true});
   load_model(*checkpoint, *made.task->module(), request.raw, group);
   nlohmann::ordered_json json;
@@ -271,19 +271,19 @@ std::string answer_text(const nlohmann::ordered_json& json) {
 }  // namespace
 
 int eval_command(int argc, char** argv) {
-  const Env env;
+  const base::Env env;
   if (!env.has("LOCKSTEP_LOG_LEVEL")) {
     log::set_level(log::Level::Warn);
   }
-  Request request;
+  EvalRequest request;
   std::optional<UsageError> mistake;
   try {
-    request = parse_request(argc, argv);
+    request = parse_eval_request(argc, argv);
   } catch (const UsageError& error) {
     mistake = error;
   }
   if (!mistake && !request.help.empty()) {
-    if (read_launch_env(env).rank == 0) {
+    if (comm::read_launch_env(env).rank == 0) {
       fmt::print("{}", request.help);
     }
     return 0;

@@ -24,48 +24,48 @@ namespace {
 constexpr InitOptions kPatience{.timeout = std::chrono::seconds(60),
                                 .start_timeout = std::chrono::seconds(60)};
 
-constexpr const char* kDescription =
+constexpr const char* kExplainDescription =
     "Shows the ideas of data-parallel training, step by step, on live ranks: what is printed is "
     "what the ranks computed.";
 
-struct Request {
+struct ExplainRequest {
   std::string lesson;
-  LessonOptions options;
+  explain::LessonOptions options;
   bool json = false;
   std::string text;  // not empty: print this, there is nothing to run
 };
 
-Language default_language() {
-  const Env env;
+explain::Language default_language() {
+  const base::Env env;
   for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
     if (const auto locale = env.text(name)) {
-      return language_of_locale(*locale);
+      return explain::language_of_locale(*locale);
     }
   }
-  return Language::English;
+  return explain::Language::English;
 }
 
-Language parse_language(const std::string& name) {
+explain::Language parse_language(const std::string& name) {
   if (name.empty()) {
     return default_language();
   }
   if (name != "en" && name != "ko") {
     throw UsageError("explain: --lang {} is not known; the lessons are told in en and ko", name);
   }
-  return name == "ko" ? Language::Korean : Language::English;
+  return name == "ko" ? explain::Language::Korean : explain::Language::English;
 }
 
-std::string json_list(Language language) {
+std::string json_list(explain::Language language) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const auto& lesson : lessons()) {
-    const std::string summary = Speaker(lesson.phrases, language)("summary");
+  for (const auto& lesson : explain::lessons()) {
+    const std::string summary = explain::Speaker(lesson.phrases, language)("summary");
     list.push_back({{"name", lesson.name}, {"summary", summary}});
   }
   return list.dump(2) + "\n";
 }
 
 std::string footer() {
-  return "Lessons:\n" + list_lessons(default_language()) +
+  return "Lessons:\n" + explain::list_lessons(default_language()) +
          "\nExamples:\n"
          "  lockstep explain average\n"
          "  lockstep explain average --lang ko\n"
@@ -74,11 +74,11 @@ std::string footer() {
          "  lockstep explain sync --json\n";
 }
 
-Request parse_request(int argc, char** argv) {
-  Request request;
+ExplainRequest parse_explain_request(int argc, char** argv) {
+  ExplainRequest request;
   std::string language;
-  AverageFlags average;
-  CLI::App app(kDescription, "lockstep explain");
+  explain::AverageFlags average;
+  CLI::App app(kExplainDescription, "lockstep explain");
   app.add_option("LESSON", request.lesson, "Name of a lesson; `list` or nothing lists them");
   app.add_option("--lang", language, "en or ko; default: that of LC_ALL, LC_MESSAGES or LANG");
   app.add_flag("--json", request.json, "Print the facts as JSON and nothing else");
@@ -105,11 +105,11 @@ Request parse_request(int argc, char** argv) {
   request.options.language = parse_language(language);
   if (request.lesson.empty() || request.lesson == "list") {
     request.text =
-        request.json ? json_list(request.options.language) : list_lessons(request.options.language);
+        request.json ? json_list(request.options.language) : explain::list_lessons(request.options.language);
     return request;
   }
-  const Lesson& lesson = find_lesson(request.lesson);
-  request.options.average = parse_average_input(average);
+  const explain::Lesson& lesson = explain::find_lesson(request.lesson);
+  request.options.average = explain::parse_average_input(average);
   if (lesson.name != "average" && !request.options.average.built_in) {
     throw UsageError(
         "explain {}: --gradients, --weights, --lr and --descend belong to `lockstep explain "
@@ -137,11 +137,11 @@ int refuse(Group group, const Error& error) {
   return 2;
 }
 
-int run_lesson(const Request& request, Group group) {
+int run_lesson(const ExplainRequest& request, Group group) {
   try {
-    const Report report = find_lesson(request.lesson).run(group, request.options);
+    const explain::Report report = explain::find_lesson(request.lesson).run(group, request.options);
     if (group.rank() == 0) {
-      fmt::print("{}", request.json ? render_json(report) : render_text(report));
+      fmt::print("{}", request.json ? explain::render_json(report) : explain::render_text(report));
     }
     return 0;
   } catch (const UsageError& error) {
@@ -156,14 +156,14 @@ int run_lesson(const Request& request, Group group) {
 }  // namespace
 
 int explain_command(int argc, char** argv) {
-  const Env env;
+  const base::Env env;
   if (!env.has("LOCKSTEP_LOG_LEVEL")) {
     log::set_level(log::Level::Warn);  // a student reads the lesson, not how the ranks met
   }
-  const LaunchEnv launch = read_launch_env(env);
-  std::optional<Request> request;
+  const comm::LaunchEnv launch = comm::read_launch_env(env);
+  std::optional<ExplainRequest> request;
   try {
-    request = parse_request(argc, argv);
+    request = parse_explain_request(argc, argv);
   } catch (const UsageError& error) {
     return refuse(init(kPatience), error);
   }
@@ -171,7 +171,7 @@ int explain_command(int argc, char** argv) {
     fmt::print("{}", launch.rank == 0 ? request->text : "");
     return 0;
   }
-  if (launch.source == LaunchEnv{}.source) {
+  if (launch.source == comm::LaunchEnv{}.source) {
     fmt::print(
         stderr,
         "lockstep explain: a lesson needs several ranks; start them with `lockstep explain {}`\n",

@@ -32,10 +32,10 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kTrainDescription =
     "Trains the model that RECIPE describes, on one process or on all ranks of `lockstep run`.";
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     "Examples:\n"
     "  lockstep train recipes/cats.toml\n"
     "  lockstep train recipes/cats.toml --show\n"
@@ -52,9 +52,9 @@ constexpr const char* kExamples =
     "the end could not be saved or the ranks ended with different models; 2 for a mistake on this\n"
     "line or in the recipe, or if another run writes to checkpoint.dir.\n";
 
-struct Request {
+struct TrainRequest {
   std::string recipe_path;
-  std::unique_ptr<Recipe> recipe;
+  std::unique_ptr<train::Recipe> recipe;
   bool json = false;
   bool show = false;
   bool dry_run = false;
@@ -70,7 +70,7 @@ struct Flags {
   bool allow_other_data = false;
 };
 
-void add_flags(CLI::App& app, Request& request, Flags& flags) {
+void add_flags(CLI::App& app, TrainRequest& request, Flags& flags) {
   app.add_option("RECIPE", request.recipe_path,
                  "A TOML file; recipes/ has those that come with lockstep")
       ->required();
@@ -93,13 +93,13 @@ void add_flags(CLI::App& app, Request& request, Flags& flags) {
                "Build everything, make one step, save nothing; finds out whether it could save");
   app.add_flag("--json", request.json, "Print one JSON object at the end and nothing else");
   app.add_flag("--show", request.show, "Print two cats and two not-cats and train nothing");
-  app.footer(kExamples);
+  app.footer(kTrainExamples);
 }
 
-Request parse_request(int argc, char** argv) {
-  Request request;
+TrainRequest parse_train_request(int argc, char** argv) {
+  TrainRequest request;
   Flags flags;
-  CLI::App app(kDescription, "lockstep train");
+  CLI::App app(kTrainDescription, "lockstep train");
   add_flags(app, request, flags);
   try {
     app.parse(argc, argv);
@@ -109,7 +109,7 @@ Request parse_request(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError("{} (see `lockstep train --help`)", error.what());
   }
-  Config config = Config::from_file(request.recipe_path);
+  base::Config config = base::Config::from_file(request.recipe_path);
   for (const std::string& setting : flags.settings) {
     config.set(setting);
   }
@@ -125,7 +125,7 @@ Request parse_request(int argc, char** argv) {
   if (flags.allow_other_data) {
     config.set("checkpoint.allow_other_data=true");
   }
-  request.recipe = read_recipe(config);
+  request.recipe = train::read_recipe(config);
   if (request.dry_run) {
     TrainerOptions& options = request.recipe->options();
     request.probed_dir = options.checkpoint_dir;
@@ -137,12 +137,12 @@ Request parse_request(int argc, char** argv) {
 }
 
 std::string show_text() {
-  const TensorDataset pictures = draw_cat_pictures({.num_pictures = 4});
+  const TensorDataset pictures = data::draw_cat_pictures({.num_pictures = 4});
   const std::vector<at::Tensor> row = {pictures.input[0], pictures.input[2], pictures.input[1],
                                        pictures.input[3]};
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   return fmt::format("{:<34}{:<34}{:<34}{}\n", "a cat", "a cat", "not a cat", "not a cat") +
-         picture_text(row, terminal ? PictureStyle::Colour : PictureStyle::Ascii);
+         data::picture_text(row, terminal ? data::PictureStyle::Colour : data::PictureStyle::Ascii);
 }
 
 // The `lockstep` beside this program, as short as it can be typed from here.
@@ -163,10 +163,10 @@ void print_line(const std::string& line) {
 }
 
 int64_t node_number() {
-  return Env().integer("GROUP_RANK", 0, std::numeric_limits<int32_t>::max()).value_or(0);
+  return base::Env().integer("GROUP_RANK", 0, std::numeric_limits<int32_t>::max()).value_or(0);
 }
 
-TrainWatcher make_watcher(const Request& request, const std::string& samples) {
+TrainWatcher make_watcher(const TrainRequest& request, const std::string& samples) {
   if (request.json) {
     return {};
   }
@@ -175,16 +175,16 @@ TrainWatcher make_watcher(const Request& request, const std::string& samples) {
           [](int64_t step, const std::string& path) {
             print_line(fmt::format("goes on from step {}: {}", step, path));
           },
-      .on_step = [samples](const StepReport& report) { print_line(step_line(report, samples)); },
+      .on_step = [samples](const StepReport& report) { print_line(train::step_line(report, samples)); },
       .on_checkpoint =
           [](const SaveResult& save) {
             if (save.committed) {  // else the log has told it
-              print_line(save_line(save));
+              print_line(train::save_line(save));
             }
           }};
 }
 
-void tell_start(const Request& request, const Ingredients& made, const Trainer& trainer,
+void tell_start(const TrainRequest& request, const train::Ingredients& made, const Trainer& trainer,
                 Group& group) {
   if (group.rank() == 0) {
     print_line(request.recipe->effective(made));
@@ -193,10 +193,10 @@ void tell_start(const Request& request, const Ingredients& made, const Trainer& 
     }
   }
   const int64_t num_samples = made.data.train->size();
-  print_line(start_line({.rank = group.rank(),
+  print_line(train::start_line({.rank = group.rank(),
                          .num_ranks = group.size(),
                          .node = node_number(),
-                         .pid = host_pid(),
+                         .pid = base::host_pid(),
                          .rank_samples = num_samples / group.size(),
                          .num_samples = num_samples,
                          .samples = made.samples,
@@ -204,7 +204,7 @@ void tell_start(const Request& request, const Ingredients& made, const Trainer& 
 }
 
 // What the first save of the run would find wrong with the place for checkpoints.
-void check_place(const Request& request, Group& group) {
+void check_place(const TrainRequest& request, Group& group) {
   if (!request.probed_dir.empty()) {
     const TrainerOptions& options = request.recipe->options();
     CheckpointOptions keep = options.keep;
@@ -214,8 +214,8 @@ void check_place(const Request& request, Group& group) {
 }
 
 // For the user at the terminal; a launcher says its own.
-const char* stop_notice(const Request& request, const Group& group) {
-  if (group.rank() != 0 || Env().has("LOCKSTEP_STORE")) {
+const char* stop_notice(const TrainRequest& request, const Group& group) {
+  if (group.rank() != 0 || base::Env().has("LOCKSTEP_STORE")) {
     return "";
   }
   return request.recipe->options().checkpoint_dir.empty()
@@ -227,24 +227,24 @@ const char* stop_notice(const Request& request, const Group& group) {
 
 // The exit code of a run that a signal has ended; the launcher knows its own.
 int asked_code(const TrainResult& result, int signal) {
-  const bool is_own = result.end == TrainEnd::Asked && !Env().has("LOCKSTEP_STORE");
+  const bool is_own = result.end == TrainEnd::Asked && !base::Env().has("LOCKSTEP_STORE");
   return is_own && signal != 0 ? 128 + signal : 0;
 }
 
 // With what only the files could tell. Collective.
-TrainerOptions complete_options(const Recipe& recipe, const Ingredients& made, Group& group) {
+TrainerOptions complete_options(const train::Recipe& recipe, const train::Ingredients& made, Group& group) {
   TrainerOptions options = recipe.options();
   if (!options.checkpoint_dir.empty()) {
     options.files = made.files;
     options.values["config"] = recipe.remembered(made);
-    options.data_fingerprint = fingerprint_sources(recipe.sources(), group);
+    options.data_fingerprint = train::fingerprint_sources(recipe.sources(), group);
   }
   return options;
 }
 
-int train(const Request& request, Group& group) {
-  const Recipe& recipe = *request.recipe;
-  Ingredients made;
+int train(const TrainRequest& request, Group& group) {
+  const train::Recipe& recipe = *request.recipe;
+  train::Ingredients made;
   std::unique_ptr<Trainer> trainer;
   const int code = told_once("train", group, [&] {
     made = recipe.make(group);
@@ -267,15 +267,15 @@ int train(const Request& request, Group& group) {
   if (const int failed = told_once("train", group, [&] { result = trainer->run(); })) {
     return failed;
   }
-  const RunReport report{.recipe = recipe.name(),
+  const train::RunReport report{.recipe = recipe.name(),
                          .recipe_path = request.recipe_path,
                          .program = program_path(),
                          .samples = made.samples,
-                         .num_parameters = num_parameters(*made.task->module()),
-                         .nodes = gather_numbers(group, node_number()),
+                         .num_parameters = models::num_parameters(*made.task->module()),
+                         .nodes = weights::gather_numbers(group, node_number()),
                          .result = result};
   if (group.rank() == 0) {
-    print_line(request.json ? result_json(report) : result_text(report));
+    print_line(request.json ? train::result_json(report) : train::result_text(report));
   }
   if (result.last_save && !result.last_save->committed) {
     if (group.rank() == 0) {
@@ -292,19 +292,19 @@ int train(const Request& request, Group& group) {
 }  // namespace
 
 int train_command(int argc, char** argv) {
-  const Env env;
+  const base::Env env;
   if (!env.has("LOCKSTEP_LOG_LEVEL")) {
     log::set_level(log::Level::Warn);  // the user reads about the training, not how the ranks met
   }
-  Request request;
+  TrainRequest request;
   std::optional<UsageError> mistake;
   try {
-    request = parse_request(argc, argv);
+    request = parse_train_request(argc, argv);
   } catch (const UsageError& error) {
     mistake = error;
   }
   if (!mistake && (request.show || !request.help.empty())) {
-    if (read_launch_env(env).rank == 0) {
+    if (comm::read_launch_env(env).rank == 0) {
       fmt::print("{}", request.show ? show_text() : request.help);
     }
     return 0;

@@ -39,7 +39,7 @@ const CLI::Option& find_option(const CLI::App& app, const std::string& name) {
     }
   }
   const std::string near =
-      nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
+      base::nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
   throw UsageError("there is no flag {}{}", name,
                    near.empty() ? "" : fmt::format("; did you mean --{}?", near));
 }
@@ -112,7 +112,7 @@ double size_in_bytes(const std::string& flag, const std::string& text) {
 }
 
 int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max) {
-  const auto number = parse_integer(text, min, max);
+  const auto number = base::parse_integer(text, min, max);
   if (!number) {
     throw UsageError("{} {} is not a whole number in [{}, {}]", flag, text, min, max);
   }

@@ -16,7 +16,7 @@ namespace lockstep::app {
 
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kDoctorExamples =
     "Examples:\n"
     "  lockstep doctor\n"
     "  lockstep doctor --hosts node1,node2,me@node3 --path /data/checkpoints\n"
@@ -24,7 +24,7 @@ constexpr const char* kExamples =
     "\n"
     "Exit code: 1 if there is a PROBLEM; a note is worth reading and no more.\n";
 
-struct Flags {
+struct DoctorFlags {
   bool as_json = false;
   bool serve = false;
   std::string hosts;
@@ -32,26 +32,26 @@ struct Flags {
   std::string path;
 };
 
-int examine_hosts(const Flags& flags) {
+int examine_hosts(const DoctorFlags& flags) {
   if (!flags.hosts.empty() && !flags.hostfile.empty()) {
     throw UsageError("--hosts and --hostfile exclude each other");
   }
-  const Env env;
-  const auto report = check_hosts(
-      {.hosts = flags.hostfile.empty() ? parse_hosts(flags.hosts) : read_hostfile(flags.hostfile),
-       .program = own_program(),
-       .ssh = SshOptions::from_env(env),
+  const base::Env env;
+  const auto report = doctor::check_hosts(
+      {.hosts = flags.hostfile.empty() ? remote::parse_hosts(flags.hosts) : remote::read_hostfile(flags.hostfile),
+       .program = remote::own_program(),
+       .ssh = remote::SshOptions::from_env(env),
        .shared_folder = flags.path,
        .interface =
            env.text("LOCKSTEP_INTERFACE").value_or(env.text("GLOO_SOCKET_IFNAME").value_or(""))});
-  fmt::print("{}", flags.as_json ? hosts_json(report) : hosts_table(report));
-  return is_healthy(report.checks) ? 0 : 1;
+  fmt::print("{}", flags.as_json ? doctor::hosts_json(report) : doctor::hosts_table(report));
+  return doctor::is_healthy(report.checks) ? 0 : 1;
 }
 
 }  // namespace
 
 int doctor(const Arguments& arguments) {
-  Flags flags;
+  DoctorFlags flags;
   CLI::App app("Checks what lockstep needs of this machine, or of several hosts together.",
                "lockstep doctor");
   app.add_option("--hosts", flags.hosts, "Examine these over ssh: a,b,user@c")->type_name("LIST");
@@ -62,7 +62,7 @@ int doctor(const Arguments& arguments) {
                "Print {\"ok\", \"checks\": [{\"name\", \"status\", \"found\", \"fix\"}]}; with "
                "--hosts also \"links\"");
   app.add_flag("--serve", flags.serve)->group("");  // what --hosts starts on each host
-  app.footer(kExamples);
+  app.footer(kDoctorExamples);
   SplitArguments split = split_arguments(app, arguments);
   if (!split.command.empty()) {
     throw UsageError("doctor takes no argument {}", split.command.front());
@@ -71,7 +71,7 @@ int doctor(const Arguments& arguments) {
     return 0;
   }
   if (flags.serve) {
-    return serve_doctor({.torch_program = torch_program_path()});
+    return doctor::serve_doctor({.torch_program = torch_program_path()});
   }
   if (!flags.hosts.empty() || !flags.hostfile.empty()) {
     return examine_hosts(flags);
@@ -79,9 +79,9 @@ int doctor(const Arguments& arguments) {
   if (!flags.path.empty()) {
     throw UsageError("--path is about several hosts; name them by --hosts or --hostfile");
   }
-  const auto checks = run_checks({.torch_program = torch_program_path()});
-  fmt::print("{}", flags.as_json ? checks_json(checks) : checks_table(checks));
-  return is_healthy(checks) ? 0 : 1;
+  const auto checks = doctor::run_checks({.torch_program = torch_program_path()});
+  fmt::print("{}", flags.as_json ? doctor::checks_json(checks) : doctor::checks_table(checks));
+  return doctor::is_healthy(checks) ? 0 : 1;
 }
 
 }  // namespace lockstep::app

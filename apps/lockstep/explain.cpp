@@ -70,18 +70,18 @@ bool asks_for_help(const Arguments& arguments) {
 }  // namespace
 
 int explain(const Arguments& arguments) {
-  if (Env().has("LOCKSTEP_RANK") || asks_for_help(arguments)) {
+  if (base::Env().has("LOCKSTEP_RANK") || asks_for_help(arguments)) {
     return exec_torch_program("explain", arguments);
   }
   const int nodes = is_told_on_nodes(arguments) ? kNodes : 1;
-  LaunchOptions options{.name = "lockstep explain",
+  launch::LaunchOptions options{.name = "lockstep explain",
                         .procs_per_node = std::max(num_ranks(arguments) / nodes, 1),
                         .local_nodes = nodes,
                         .output = {.prefix = false},
                         .quiet_code = 2,  // a mistake in the arguments, told by rank 0
                         .command = {find_torch_program(), "explain"}};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
-  return run_job(options);
+  return launch::run_job(options);
 }
 
 }  // namespace lockstep::app

@@ -29,14 +29,14 @@ constexpr const char* kHelp =
     "  lockstep image check job.sqsh --program my_program\n"
     "  lockstep image enter job.sqsh --mount /datasets:/data:ro -- my_program --help\n";
 
-std::vector<Mount> parse_mounts(const std::vector<std::string>& texts) {
-  std::vector<Mount> mounts(texts.size());
-  std::transform(texts.begin(), texts.end(), mounts.begin(), parse_mount);
+std::vector<image::Mount> parse_mounts(const std::vector<std::string>& texts) {
+  std::vector<image::Mount> mounts(texts.size());
+  std::transform(texts.begin(), texts.end(), mounts.begin(), image::parse_mount);
   return mounts;
 }
 
 int build(const Arguments& arguments) {
-  ImageBuildOptions options;
+  image::ImageBuildOptions options;
   std::vector<std::string> additions;
   bool no_libs = false;
   CLI::App app("Builds a job image.", "lockstep image build");
@@ -72,15 +72,15 @@ int build(const Arguments& arguments) {
     throw UsageError("no output given; for example: -o job.sqsh");
   }
   for (const std::string& text : additions) {
-    options.additions.push_back(parse_addition(text));
+    options.additions.push_back(image::parse_addition(text));
   }
   options.libraries = !no_libs;
   options.progress = [](const std::string& line) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
-  build_image(options);
-  const SquashfsInfo info = read_squashfs(options.output);
+  image::build_image(options);
+  const image::SquashfsInfo info = image::read_squashfs(options.output);
   fmt::print("{}: {:.1f} MiB, {} files and folders\n", options.output,
              static_cast<double>(info.file_bytes) / (1u << 20), info.num_inodes);
   return 0;
@@ -130,8 +130,8 @@ int check(const Arguments& arguments) {
   if (!parsed.command.empty()) {
     throw UsageError("image check takes no argument {}", parsed.command.front());
   }
-  const ImageInfo info =
-      check_image({.image = parsed.image, .mounts = parse_mounts(mounts)}, program);
+  const image::ImageInfo info =
+      image::check_image({.image = parsed.image, .mounts = parse_mounts(mounts)}, program);
   fmt::print("{}: {:.1f} MiB, {} files and folders, {}{}\n", parsed.image,
              static_cast<double>(info.squashfs.file_bytes) / (1u << 20), info.squashfs.num_inodes,
              info.squashfs.compression, info.machine.empty() ? "" : ", for " + info.machine);
@@ -165,9 +165,9 @@ int enter(const Arguments& arguments) {
   if (parsed.command.empty()) {
     parsed.command = {"/bin/sh"};
   }
-  return run_in_image({.image = parsed.image,
+  return image::run_in_image({.image = parsed.image,
                        .mounts = parse_mounts(mounts),
-                       .runtime = parse_container_runtime(runtime)},
+                       .runtime = image::parse_container_runtime(runtime)},
                       parsed.command);
 }
 

@@ -14,7 +14,7 @@ namespace lockstep::app {
 
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kInspectExamples =
     "FILE is safetensors, a file of torch.save (zip, the older stream or tar), .npy, .npz, an "
     "index of\n"
     "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model or "
@@ -37,7 +37,7 @@ constexpr const char* kExamples =
 constexpr int kTrouble = 2;
 constexpr const char* kIndexSuffix = ".index.json";
 
-struct Flags {
+struct InspectFlags {
   std::vector<std::string> locations;
   std::string output;
   bool tree = false;
@@ -48,7 +48,7 @@ struct Flags {
 };
 
 // False if it was --help.
-bool parse(Flags& flags, const Arguments& arguments) {
+bool parse(InspectFlags& flags, const Arguments& arguments) {
   CLI::App app(
       "Shows, verifies, converts and compares files of weights and tokens. Nothing in them is "
       "executed.",
@@ -64,7 +64,7 @@ bool parse(Flags& flags, const Arguments& arguments) {
       ->type_name("FILE");
   app.add_flag("--force", flags.force, "Replace the FILE of --convert if it exists");
   app.add_flag("--diff", flags.diff, "Compare two: names, shapes, types, the largest difference");
-  app.footer(kExamples);
+  app.footer(kInspectExamples);
   std::vector<std::string> given;
   Arguments rest = arguments;
   while (!rest.empty()) {
@@ -92,20 +92,20 @@ bool parse(Flags& flags, const Arguments& arguments) {
   return true;
 }
 
-WeightSet open_weights(const std::string& location) {
-  if (!is_folder(location)) {
-    return open_weight_set(location, open_location);
+formats::WeightSet open_weights(const std::string& location) {
+  if (!storage::is_folder(location)) {
+    return formats::open_weight_set(location, open_location);
   }
-  const auto storage = open_storage(location);
+  const auto storage = storage::open_storage(location);
   const auto has = [&](const char* name) { return storage->find(name).has_value(); };
-  return open_weight_set(find_model_file(location, has), open_location);
+  return formats::open_weight_set(formats::find_model_file(location, has), open_location);
 }
 
-int convert(const Flags& flags, const WeightSet& set) {
+int convert(const InspectFlags& flags, const formats::WeightSet& set) {
   if (!flags.force && std::filesystem::exists(flags.output)) {
     throw UsageError("{} exists; --force replaces it", flags.output);
   }
-  const ConvertReport report = convert_weights(set, flags.output);
+  const formats::ConvertReport report = formats::convert_weights(set, flags.output);
   fmt::print("{}: {} tensors, {}\n", flags.output, report.num_tensors,
              size_text(report.size_bytes));
   if (!report.tied.empty()) {
@@ -123,11 +123,11 @@ int convert(const Flags& flags, const WeightSet& set) {
   return 0;
 }
 
-int diff(const Flags& flags) {
+int diff(const InspectFlags& flags) {
   try {
-    const WeightSet a = open_weights(flags.locations[0]);
-    const WeightSet b = open_weights(flags.locations[1]);
-    const WeightDiff result = diff_weights(a, b);
+    const formats::WeightSet a = open_weights(flags.locations[0]);
+    const formats::WeightSet b = open_weights(flags.locations[1]);
+    const formats::WeightDiff result = formats::diff_weights(a, b);
     fmt::print("{}", flags.json ? diff_json(result)
                                 : diff_text(flags.locations[0], flags.locations[1], result));
     return result.is_equal() ? 0 : 1;
@@ -141,11 +141,11 @@ int diff(const Flags& flags) {
 
 // Throws FormatError for a file of no known kind.
 bool is_tokens(const std::string& location) {
-  if (is_folder(location) || location.ends_with(kIndexSuffix)) {
+  if (storage::is_folder(location) || location.ends_with(kIndexSuffix)) {
     return false;
   }
-  const std::unique_ptr<ByteSource> source = open_location(location);
-  if (detect_weight_format(*source)) {
+  const std::unique_ptr<base::ByteSource> source = open_location(location);
+  if (formats::detect_weight_format(*source)) {
     return false;
   }
   if (!may_be_tokens(*source)) {
@@ -160,12 +160,12 @@ bool is_tokens(const std::string& location) {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_location(const std::string& location) {
-  return open_source(location);
+std::unique_ptr<base::ByteSource> open_location(const std::string& location) {
+  return storage::open_source(location);
 }
 
 int inspect(const Arguments& arguments) {
-  Flags flags;
+  InspectFlags flags;
   if (!parse(flags, arguments)) {
     return 0;
   }
@@ -186,7 +186,7 @@ int inspect(const Arguments& arguments) {
     return inspect_tokens(*open_location(location),
                           {.as_json = flags.json, .verify = flags.verify});
   }
-  const WeightSet set = open_weights(location);
+  const formats::WeightSet set = open_weights(location);
   const std::vector<Verified> verified =
       flags.verify ? verify_weights(set) : std::vector<Verified>();
   if (!flags.output.empty()) {

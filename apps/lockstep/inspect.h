@@ -13,8 +13,10 @@
 
 namespace lockstep::app {
 
+inline constexpr size_t kMaxValueWidth = 200;  // of metadata, in tables
+
 // The one place that opens what is inspected.
-std::unique_ptr<ByteSource> open_location(const std::string& location);
+std::unique_ptr<base::ByteSource> open_location(const std::string& location);
 
 // What --verify found out about one file; a file that is damaged is an error instead.
 struct Verified {
@@ -24,24 +26,24 @@ struct Verified {
 };
 
 // Compares what `source` has: `num_records` is 0 for formats without checksums.
-Verified verify_with_sidecar(const ByteSource& source, const std::string& location,
+Verified verify_with_sidecar(const base::ByteSource& source, const std::string& location,
                              size_t num_records);
-std::vector<Verified> verify_weights(const WeightSet& set);
+std::vector<Verified> verify_weights(const formats::WeightSet& set);
 std::string verified_text(const std::vector<Verified>& verified);
 
-std::string weights_table(const std::string& location, const WeightSet& set);
-std::string weights_tree(const std::string& location, const WeightSet& set);
+std::string weights_table(const std::string& location, const formats::WeightSet& set);
+std::string weights_tree(const std::string& location, const formats::WeightSet& set);
 // `verified` is empty without --verify.
-std::string weights_json(const std::string& location, const WeightSet& set,
+std::string weights_json(const std::string& location, const formats::WeightSet& set,
                          const std::vector<Verified>& verified);
 
 // Whether a file that is none of weights may be one of tokens: by llm.c's magic or its name.
-bool may_be_tokens(const ByteSource& source);
+bool may_be_tokens(const base::ByteSource& source);
 struct TokenOptions {
   bool as_json = false;
   bool verify = false;  // compare the sidecar
 };
-int inspect_tokens(const ByteSource& source, const TokenOptions& options);
+int inspect_tokens(const base::ByteSource& source, const TokenOptions& options);
 
 // A checkpoint, a folder of them, or the `latest` or `best` beside one.
 bool is_checkpoint(const std::string& location);
@@ -51,8 +53,8 @@ struct CheckpointFlags {
 };
 int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags);
 
-std::string diff_text(const std::string& a, const std::string& b, const WeightDiff& diff);
-std::string diff_json(const WeightDiff& diff);
+std::string diff_text(const std::string& a, const std::string& b, const formats::WeightDiff& diff);
+std::string diff_json(const formats::WeightDiff& diff);
 
 // Columns as wide as their widest cell; the last is not padded.
 std::string aligned(const std::vector<std::vector<std::string>>& rows);

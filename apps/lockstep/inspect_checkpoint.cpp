@@ -20,17 +20,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr size_t kMaxValueWidth = 200;
 
 std::string time_text(int64_t seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(static_cast<time_t>(seconds)));
 }
 
-std::string score_text(const Manifest& manifest) {
+std::string score_text(const checkpoint_files::Manifest& manifest) {
   return manifest.score ? fmt::format("{}", *manifest.score) : "-";
 }
 
-std::string state_of(const ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
+std::string state_of(const checkpoint_files::ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
   const auto check = std::find_if(checks.begin(), checks.end(), [&](const CheckpointCheck& one) {
     return one.path == entry.path;
   });
@@ -38,51 +37,51 @@ std::string state_of(const ListedCheckpoint& entry, const std::vector<Checkpoint
   return !problem.empty() ? problem : check == checks.end() ? "not read" : "verified";
 }
 
-std::string folder_text(const CheckpointList& list, const std::vector<CheckpointCheck>& checks) {
+std::string folder_text(const checkpoint_files::CheckpointList& list, const std::vector<CheckpointCheck>& checks) {
   Rows rows{{"CHECKPOINT", "STEP", "SIZE", "SCORE", "SAVED", "STATE"}};
-  for (const ListedCheckpoint& entry : list.entries) {
+  for (const checkpoint_files::ListedCheckpoint& entry : list.entries) {
     const bool is_known = entry.problem.empty();
     rows.push_back(
-        {escaped(entry.path), std::to_string(entry.step),
+        {base::escaped(entry.path), std::to_string(entry.step),
          is_known ? size_text(entry.manifest.shard_bytes()) : "-", score_text(entry.manifest),
-         is_known ? time_text(entry.manifest.created_s) : "-", escaped(state_of(entry, checks))});
+         is_known ? time_text(entry.manifest.created_s) : "-", base::escaped(state_of(entry, checks))});
   }
   return aligned(rows);
 }
 
-std::string single_text(const ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
-  const Manifest& manifest = entry.manifest;
+std::string single_text(const checkpoint_files::ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
+  const checkpoint_files::Manifest& manifest = entry.manifest;
   uint64_t num_elements = 0;
   uint64_t bytes = 0;
   Rows rows{{"NAME", "TYPE", "SHAPE", "SIZE", "PIECES"}};
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    const uint64_t size = checked_bytes(tensor.dtype, tensor.shape).value_or(0);
-    num_elements += checked_elements(tensor.shape).value_or(0);
+  for (const checkpoint_files::ManifestTensor& tensor : manifest.tensors) {
+    const uint64_t size = formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0);
+    num_elements += formats::checked_elements(tensor.shape).value_or(0);
     bytes += size;
-    rows.push_back({escaped(tensor.name), std::string(name_of(tensor.dtype)),
+    rows.push_back({base::escaped(tensor.name), std::string(formats::name_of(tensor.dtype)),
                     fmt::format("[{}]", fmt::join(tensor.shape, ", ")), size_text(size),
                     std::to_string(tensor.pieces.size())});
   }
   std::string text = fmt::format(
       "{}: checkpoint of step {}, {} in {} shards, saved {}, score {}\n{} tensors, {} elements, "
       "{}; XXH3 of every shard: {}\n",
-      escaped(entry.path), manifest.step, size_text(manifest.shard_bytes()), manifest.shards.size(),
+      base::escaped(entry.path), manifest.step, size_text(manifest.shard_bytes()), manifest.shards.size(),
       time_text(manifest.created_s), score_text(manifest), manifest.tensors.size(), num_elements,
-      size_text(bytes), escaped(state_of(entry, checks)));
-  for (const ManifestAttachment& attachment : manifest.attachments) {
-    text += fmt::format("  attached: {}, {}\n", escaped(attachment.name),
+      size_text(bytes), base::escaped(state_of(entry, checks)));
+  for (const checkpoint_files::ManifestAttachment& attachment : manifest.attachments) {
+    text += fmt::format("  attached: {}, {}\n", base::escaped(attachment.name),
                         size_text(attachment.stored.size_bytes));
   }
   for (const auto& [key, value] : manifest.values) {
-    text += fmt::format("  {} = {}{}\n", escaped(key), escaped(value.substr(0, kMaxValueWidth)),
+    text += fmt::format("  {} = {}{}\n", base::escaped(key), base::escaped(value.substr(0, kMaxValueWidth)),
                         value.size() > kMaxValueWidth ? "..." : "");
   }
   return text + aligned(rows);
 }
 
-Json entry_json(const ListedCheckpoint& entry, const CheckpointFlags& flags,
+Json entry_json(const checkpoint_files::ListedCheckpoint& entry, const CheckpointFlags& flags,
                 const std::vector<CheckpointCheck>& checks) {
-  const Manifest& manifest = entry.manifest;
+  const checkpoint_files::Manifest& manifest = entry.manifest;
   const std::string state = state_of(entry, checks);
   const bool is_good = state == "verified" || state == "not read";
   Json json{{"path", entry.path},
@@ -96,19 +95,19 @@ Json entry_json(const ListedCheckpoint& entry, const CheckpointFlags& flags,
             {"shards", Json::array()},
             {"attachments", Json::array()},
             {"tensors", Json::array()}};
-  for (const ManifestShard& shard : manifest.shards) {
+  for (const checkpoint_files::ManifestShard& shard : manifest.shards) {
     json["shards"].push_back(
         {{"file", shard.file}, {"size_bytes", shard.size_bytes}, {"xxh3", shard.xxh3}});
   }
-  for (const ManifestAttachment& attachment : manifest.attachments) {
+  for (const checkpoint_files::ManifestAttachment& attachment : manifest.attachments) {
     json["attachments"].push_back({{"name", attachment.name},
                                    {"file", attachment.stored.file},
                                    {"size_bytes", attachment.stored.size_bytes},
                                    {"xxh3", attachment.stored.xxh3}});
   }
-  for (const ManifestTensor& tensor : manifest.tensors) {
+  for (const checkpoint_files::ManifestTensor& tensor : manifest.tensors) {
     json["tensors"].push_back({{"name", tensor.name},
-                               {"dtype", name_of(tensor.dtype)},
+                               {"dtype", formats::name_of(tensor.dtype)},
                                {"shape", tensor.shape},
                                {"num_pieces", tensor.pieces.size()}});
   }
@@ -117,13 +116,13 @@ Json entry_json(const ListedCheckpoint& entry, const CheckpointFlags& flags,
 
 // Of a bucket: a manifest right there, or in a folder that is named after a step.
 bool holds_checkpoints(const std::string& location) {
-  const auto storage = open_storage(location);
-  if (storage->find(std::string(kManifestFile))) {
+  const auto storage = storage::open_storage(location);
+  if (storage->find(std::string(checkpoint_files::kManifestFile))) {
     return true;
   }
   const auto objects = storage->list("step-");
-  return std::any_of(objects.begin(), objects.end(), [](const ObjectInfo& object) {
-    return step_of(object.path.substr(0, object.path.find('/'))).has_value();
+  return std::any_of(objects.begin(), objects.end(), [](const storage::ObjectInfo& object) {
+    return checkpoint_files::step_of(object.path.substr(0, object.path.find('/'))).has_value();
   });
 }
 
@@ -133,8 +132,8 @@ bool is_checkpoint(const std::string& location) {
   namespace fs = std::filesystem;
   const std::string name = fs::path(location).filename().string();
   const bool is_pointer = name == "latest" || name == "best";
-  if (is_remote(location)) {
-    return is_pointer || step_of(name) || (is_folder(location) && holds_checkpoints(location));
+  if (storage::is_remote(location)) {
+    return is_pointer || checkpoint_files::step_of(name) || (storage::is_folder(location) && holds_checkpoints(location));
   }
   if (is_pointer && fs::is_regular_file(location)) {
     return true;
@@ -142,23 +141,23 @@ bool is_checkpoint(const std::string& location) {
   if (!fs::is_directory(location)) {
     return false;
   }
-  if (fs::exists(fs::path(location) / kManifestFile) || step_of(name)) {
+  if (fs::exists(fs::path(location) / checkpoint_files::kManifestFile) || checkpoint_files::step_of(name)) {
     return true;
   }
   return std::any_of(
       fs::directory_iterator(location), fs::directory_iterator(),
-      [](const auto& entry) { return step_of(entry.path().filename().string()).has_value(); });
+      [](const auto& entry) { return checkpoint_files::step_of(entry.path().filename().string()).has_value(); });
 }
 
 int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags) {
-  const CheckpointList list = list_checkpoints(location);
+  const checkpoint_files::CheckpointList list = checkpoint_files::list_checkpoints(location);
   const auto checks = flags.verify ? verify_checkpoints(location) : std::vector<CheckpointCheck>();
   if (list.entries.empty()) {
     throw UsageError("{}: no checkpoint is there", location);
   }
   if (flags.as_json) {
     Json json{{"location", location}, {"checkpoints", Json::array()}};
-    for (const ListedCheckpoint& entry : list.entries) {
+    for (const checkpoint_files::ListedCheckpoint& entry : list.entries) {
       json["checkpoints"].push_back(entry_json(entry, flags, checks));
     }
     fmt::print("{}\n", json.dump(2, ' ', true, Json::error_handler_t::replace));
@@ -168,7 +167,7 @@ int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags
   }
   const bool is_good =
       std::all_of(list.entries.begin(), list.entries.end(),
-                  [](const ListedCheckpoint& entry) { return entry.problem.empty(); }) &&
+                  [](const checkpoint_files::ListedCheckpoint& entry) { return entry.problem.empty(); }) &&
       std::all_of(checks.begin(), checks.end(),
                   [](const CheckpointCheck& check) { return check.problem.empty(); });
   return is_good ? 0 : 1;

@@ -9,7 +9,7 @@ namespace lockstep::app {
 
 namespace {
 
-std::string difference_text(const TensorDifference& difference) {
+std::string difference_text(const formats::TensorDifference& difference) {
   if (difference.a != difference.b && !difference.is_compared) {
     return fmt::format("{} and {}", difference.a, difference.b);
   }
@@ -30,15 +30,15 @@ std::string difference_text(const TensorDifference& difference) {
 
 }  // namespace
 
-std::string diff_text(const std::string& a, const std::string& b, const WeightDiff& diff) {
+std::string diff_text(const std::string& a, const std::string& b, const formats::WeightDiff& diff) {
   std::string text;
   for (const auto& [names, file] : {std::pair(&diff.only_a, &a), std::pair(&diff.only_b, &b)}) {
     for (const std::string& name : *names) {
-      text += fmt::format("only in {}: {}\n", escaped(*file), escaped(name));
+      text += fmt::format("only in {}: {}\n", base::escaped(*file), base::escaped(name));
     }
   }
-  for (const TensorDifference& difference : diff.different) {
-    text += fmt::format("{}: {}\n", escaped(difference.name), difference_text(difference));
+  for (const formats::TensorDifference& difference : diff.different) {
+    text += fmt::format("{}: {}\n", base::escaped(difference.name), difference_text(difference));
   }
   return text + (diff.is_equal()
                      ? fmt::format("equal: {} tensors\n", diff.num_equal)
@@ -48,13 +48,13 @@ std::string diff_text(const std::string& a, const std::string& b, const WeightDi
                                    diff.only_b.size()));
 }
 
-std::string diff_json(const WeightDiff& diff) {
+std::string diff_json(const formats::WeightDiff& diff) {
   nlohmann::ordered_json json{{"is_equal", diff.is_equal()},
                               {"num_equal", diff.num_equal},
                               {"only_a", diff.only_a},
                               {"only_b", diff.only_b},
                               {"different", nlohmann::ordered_json::array()}};
-  for (const TensorDifference& difference : diff.different) {
+  for (const formats::TensorDifference& difference : diff.different) {
     nlohmann::ordered_json one{{"name", difference.name},
                                {"a", difference.a},
                                {"b", difference.b},

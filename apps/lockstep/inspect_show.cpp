@@ -13,10 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxValueWidth = 200;  // of metadata, in the table
 
-uint64_t logical_bytes(const TensorInfo& tensor) {
-  return checked_bytes(tensor.dtype, tensor.shape).value_or(0);
+uint64_t logical_bytes(const formats::TensorInfo& tensor) {
+  return formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0);
 }
 
 // What is behind it in the same file, tied tensors once.
@@ -25,22 +24,22 @@ struct Totals {
   uint64_t size_bytes = 0;
 };
 
-Totals totals_of(const WeightSet& set) {
+Totals totals_of(const formats::WeightSet& set) {
   Totals totals;
-  for (const WeightEntry& entry : set.entries) {
+  for (const formats::WeightEntry& entry : set.entries) {
     if (!entry.tied_to) {
-      totals.num_elements += checked_elements(entry.tensor.shape).value_or(0);
+      totals.num_elements += formats::checked_elements(entry.tensor.shape).value_or(0);
       totals.size_bytes += logical_bytes(entry.tensor);
     }
   }
   return totals;
 }
 
-const WeightChecksum* checksum_of(const WeightSet& set, const WeightEntry& entry) {
+const formats::WeightChecksum* checksum_of(const formats::WeightSet& set, const formats::WeightEntry& entry) {
   const auto& ranges = set.parts[entry.part].file.checksums;
   auto after = std::upper_bound(
       ranges.begin(), ranges.end(), entry.tensor.offset_bytes,
-      [](uint64_t offset, const WeightChecksum& range) { return offset < range.offset_bytes; });
+      [](uint64_t offset, const formats::WeightChecksum& range) { return offset < range.offset_bytes; });
   if (after == ranges.begin() || entry.tensor.size_bytes == 0) {
     return nullptr;
   }
@@ -48,55 +47,55 @@ const WeightChecksum* checksum_of(const WeightSet& set, const WeightEntry& entry
   return entry.tensor.offset_bytes - after->offset_bytes < after->size_bytes ? &*after : nullptr;
 }
 
-std::string summary(const std::string& location, const WeightSet& set) {
+std::string summary(const std::string& location, const formats::WeightSet& set) {
   const Totals totals = totals_of(set);
-  const WeightFile& first = set.parts.front().file;
+  const formats::WeightFile& first = set.parts.front().file;
   uint64_t file_bytes = 0;
   bool has_checksums = true;
-  for (const WeightPart& part : set.parts) {
+  for (const formats::WeightPart& part : set.parts) {
     file_bytes += part.file_bytes;
     has_checksums &= !part.file.checksums.empty();
   }
   std::string text =
-      fmt::format("{}: {}, {}{}\n{} tensors, {} elements, {}; {}\n", escaped(location),
-                  name_of(first.format), size_text(file_bytes),
+      fmt::format("{}: {}, {}{}\n{} tensors, {} elements, {}; {}\n", base::escaped(location),
+                  formats::name_of(first.format), size_text(file_bytes),
                   set.parts.size() > 1 ? fmt::format(" in {} files", set.parts.size()) : "",
                   set.entries.size(), totals.num_elements, size_text(totals.size_bytes),
                   has_checksums ? "CRC-32 of every record" : "no checksum in the file");
-  for (const WeightPart& part : set.parts) {
+  for (const formats::WeightPart& part : set.parts) {
     for (const auto& [key, value] : part.file.metadata) {
-      text += fmt::format("  {} = {}{}\n", escaped(key), escaped(value.substr(0, kMaxValueWidth)),
+      text += fmt::format("  {} = {}{}\n", base::escaped(key), base::escaped(value.substr(0, kMaxValueWidth)),
                           value.size() > kMaxValueWidth ? "..." : "");
     }
   }
   return text;
 }
 
-std::string note_of(const WeightSet& set, const WeightEntry& entry) {
+std::string note_of(const formats::WeightSet& set, const formats::WeightEntry& entry) {
   if (entry.tied_to) {
-    return "= " + escaped(set.entries[*entry.tied_to].tensor.name);
+    return "= " + base::escaped(set.entries[*entry.tied_to].tensor.name);
   }
   return entry.tensor.strides.empty()
              ? ""
              : fmt::format("strides [{}]", fmt::join(entry.tensor.strides, ", "));
 }
 
-std::string shape_text(const TensorInfo& tensor) {
+std::string shape_text(const formats::TensorInfo& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
 struct Branch {
   std::map<std::string, Branch> branches;
-  const WeightEntry* leaf = nullptr;
+  const formats::WeightEntry* leaf = nullptr;
   Totals totals;
 };
 
-void add_leaf(Branch& root, const WeightEntry& entry) {
+void add_leaf(Branch& root, const formats::WeightEntry& entry) {
   Branch* branch = &root;
   std::string_view name = entry.tensor.name;
   for (size_t depth = 0;; ++depth) {
     if (!entry.tied_to) {
-      branch->totals.num_elements += checked_elements(entry.tensor.shape).value_or(0);
+      branch->totals.num_elements += formats::checked_elements(entry.tensor.shape).value_or(0);
       branch->totals.size_bytes += logical_bytes(entry.tensor);
     }
     constexpr size_t kMaxDepth = 64;  // a name of dots only
@@ -118,7 +117,7 @@ bool comes_before(const std::string& a, const std::string& b) {
   return is_number(a) && is_number(b) && a.size() != b.size() ? a.size() < b.size() : a < b;
 }
 
-void add_lines(const WeightSet& set, const Branch& branch, const std::string& indent,
+void add_lines(const formats::WeightSet& set, const Branch& branch, const std::string& indent,
                std::vector<std::vector<std::string>>& rows) {
   std::vector<const std::pair<const std::string, Branch>*> sorted;
   for (const auto& child : branch.branches) {
@@ -129,13 +128,13 @@ void add_lines(const WeightSet& set, const Branch& branch, const std::string& in
   for (const auto* child : sorted) {
     const Branch& inner = child->second;
     if (inner.leaf != nullptr) {
-      const TensorInfo& tensor = inner.leaf->tensor;
-      rows.push_back({indent + escaped(child->first),
-                      fmt::format("{} {}", name_of(tensor.dtype), shape_text(tensor)),
+      const formats::TensorInfo& tensor = inner.leaf->tensor;
+      rows.push_back({indent + base::escaped(child->first),
+                      fmt::format("{} {}", formats::name_of(tensor.dtype), shape_text(tensor)),
                       size_text(logical_bytes(tensor)), note_of(set, *inner.leaf)});
     }
     if (!inner.branches.empty()) {
-      rows.push_back({indent + escaped(child->first) + "/",
+      rows.push_back({indent + base::escaped(child->first) + "/",
                       fmt::format("{} elements", inner.totals.num_elements),
                       size_text(inner.totals.size_bytes)});
       add_lines(set, inner, indent + "  ", rows);
@@ -143,10 +142,10 @@ void add_lines(const WeightSet& set, const Branch& branch, const std::string& in
   }
 }
 
-Json tensor_json(const WeightSet& set, const WeightEntry& entry) {
-  const TensorInfo& tensor = entry.tensor;
+Json tensor_json(const formats::WeightSet& set, const formats::WeightEntry& entry) {
+  const formats::TensorInfo& tensor = entry.tensor;
   Json json{{"name", tensor.name},
-            {"dtype", name_of(tensor.dtype)},
+            {"dtype", formats::name_of(tensor.dtype)},
             {"shape", tensor.shape},
             {"size_bytes", logical_bytes(tensor)},
             {"file", set.parts[entry.part].location},
@@ -157,7 +156,7 @@ Json tensor_json(const WeightSet& set, const WeightEntry& entry) {
   if (entry.tied_to) {
     json["tied_to"] = set.entries[*entry.tied_to].tensor.name;
   }
-  if (const WeightChecksum* checksum = checksum_of(set, entry)) {
+  if (const formats::WeightChecksum* checksum = checksum_of(set, entry)) {
     json["crc32"] = fmt::format("{:08x}", checksum->crc);
   }
   return json;
@@ -194,11 +193,11 @@ std::string size_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
-std::string weights_table(const std::string& location, const WeightSet& set) {
+std::string weights_table(const std::string& location, const formats::WeightSet& set) {
   std::vector<std::vector<std::string>> rows{{"NAME", "TYPE", "SHAPE", "SIZE", "CRC-32", ""}};
-  for (const WeightEntry& entry : set.entries) {
-    const WeightChecksum* checksum = checksum_of(set, entry);
-    rows.push_back({escaped(entry.tensor.name), std::string(name_of(entry.tensor.dtype)),
+  for (const formats::WeightEntry& entry : set.entries) {
+    const formats::WeightChecksum* checksum = checksum_of(set, entry);
+    rows.push_back({base::escaped(entry.tensor.name), std::string(formats::name_of(entry.tensor.dtype)),
                     shape_text(entry.tensor), size_text(logical_bytes(entry.tensor)),
                     checksum != nullptr ? fmt::format("{:08x}", checksum->crc) : "-",
                     note_of(set, entry)});
@@ -206,9 +205,9 @@ std::string weights_table(const std::string& location, const WeightSet& set) {
   return summary(location, set) + aligned(rows);
 }
 
-std::string weights_tree(const std::string& location, const WeightSet& set) {
+std::string weights_tree(const std::string& location, const formats::WeightSet& set) {
   Branch root;
-  for (const WeightEntry& entry : set.entries) {
+  for (const formats::WeightEntry& entry : set.entries) {
     add_leaf(root, entry);
   }
   std::vector<std::vector<std::string>> rows;
@@ -216,11 +215,11 @@ std::string weights_tree(const std::string& location, const WeightSet& set) {
   return summary(location, set) + aligned(rows);
 }
 
-std::string weights_json(const std::string& location, const WeightSet& set,
+std::string weights_json(const std::string& location, const formats::WeightSet& set,
                          const std::vector<Verified>& verified) {
   const Totals totals = totals_of(set);
   Json json{{"location", location},
-            {"format", name_of(set.parts.front().file.format)},
+            {"format", formats::name_of(set.parts.front().file.format)},
             {"num_tensors", set.entries.size()},
             {"num_elements", totals.num_elements},
             {"size_bytes", totals.size_bytes},
@@ -230,7 +229,7 @@ std::string weights_json(const std::string& location, const WeightSet& set,
   if (set.total_size) {
     json["index_total_size"] = *set.total_size;
   }
-  for (const WeightPart& part : set.parts) {
+  for (const formats::WeightPart& part : set.parts) {
     json["files"].push_back({{"file", part.location},
                              {"size_bytes", part.file_bytes},
                              {"has_checksums", !part.file.checksums.empty()}});
@@ -238,7 +237,7 @@ std::string weights_json(const std::string& location, const WeightSet& set,
       json["metadata"][key] = value;
     }
   }
-  for (const WeightEntry& entry : set.entries) {
+  for (const formats::WeightEntry& entry : set.entries) {
     json["tensors"].push_back(tensor_json(set, entry));
   }
   for (const Verified& file : verified) {

@@ -24,14 +24,14 @@ struct TokenSummary {
 };
 
 template <typename Id>
-TokenSummary read_all(const ByteSource& source, const TokenFile& file) {
+TokenSummary read_all(const base::ByteSource& source, const formats::TokenFile& file) {
   TokenSummary summary;
   for (uint64_t next = 0; next < file.num_tokens; next += kWindowTokens) {
     const uint64_t count = std::min(file.num_tokens - next, kWindowTokens);
     const std::string bytes =
         source.read_text(file.offset_bytes + next * sizeof(Id), count * sizeof(Id));
     for (uint64_t i = 0; i < count; ++i) {
-      const uint32_t id = number_at<Id>(bytes, i * sizeof(Id));
+      const uint32_t id = formats::number_at<Id>(bytes, i * sizeof(Id));
       summary.least = std::min(summary.least, id);
       summary.greatest = std::max(summary.greatest, id);
       if (summary.first.size() < kNumFirst) {
@@ -44,15 +44,15 @@ TokenSummary read_all(const ByteSource& source, const TokenFile& file) {
 
 }  // namespace
 
-bool may_be_tokens(const ByteSource& source) {
+bool may_be_tokens(const base::ByteSource& source) {
   const std::string start = source.read_text(0, std::min<uint64_t>(source.size(), 4));
   return source.name().ends_with(".bin") ||
-         (start.size() == 4 && is_llmc_magic(number_at<uint32_t>(start, 0)));
+         (start.size() == 4 && formats::is_llmc_magic(formats::number_at<uint32_t>(start, 0)));
 }
 
-int inspect_tokens(const ByteSource& source, const TokenOptions& options) {
-  const TokenFile file = read_token_file(source);
-  const TokenSummary summary = file.dtype == DType::U16 ? read_all<uint16_t>(source, file)
+int inspect_tokens(const base::ByteSource& source, const TokenOptions& options) {
+  const formats::TokenFile file = formats::read_token_file(source);
+  const TokenSummary summary = file.dtype == formats::DType::U16 ? read_all<uint16_t>(source, file)
                                                         : read_all<uint32_t>(source, file);
   const bool has_header = file.offset_bytes != 0;
   std::vector<Verified> verified;
@@ -62,7 +62,7 @@ int inspect_tokens(const ByteSource& source, const TokenOptions& options) {
   if (options.as_json) {
     nlohmann::ordered_json json{{"location", source.name()},
                                 {"format", has_header ? "tokens of llm.c" : "tokens of nanoGPT"},
-                                {"dtype", name_of(file.dtype)},
+                                {"dtype", formats::name_of(file.dtype)},
                                 {"num_tokens", file.num_tokens},
                                 {"min_id", file.num_tokens != 0 ? summary.least : 0},
                                 {"max_id", summary.greatest},
@@ -75,11 +75,11 @@ int inspect_tokens(const ByteSource& source, const TokenOptions& options) {
     fmt::print("{}\n", json.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{}: {}, {}\n", escaped(source.name()),
+  fmt::print("{}: {}, {}\n", base::escaped(source.name()),
              has_header ? "tokens of llm.c"
                         : "taken for tokens of nanoGPT (no header says what the file is)",
              size_text(source.size()));
-  fmt::print("{} tokens of {}", file.num_tokens, name_of(file.dtype));
+  fmt::print("{} tokens of {}", file.num_tokens, formats::name_of(file.dtype));
   if (file.num_tokens != 0) {
     fmt::print(", ids from {} to {}; first: {}", summary.least, summary.greatest,
                fmt::join(summary.first, " "));

@@ -66,7 +66,7 @@ int dispatch(const lockstep::app::Arguments& arguments) {
     }
     names.emplace_back(command.name);
   }
-  const std::string near = lockstep::nearest(arguments[0], names);
+  const std::string near = lockstep::base::nearest(arguments[0], names);
   throw lockstep::UsageError("there is no command {}{}", arguments[0],
                              near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }

@@ -11,9 +11,9 @@ namespace lockstep::app {
 MemoryFile::MemoryFile(const std::string& name, std::string_view text)
     : fd_(::memfd_create(name.c_str(), MFD_CLOEXEC)) {
   if (!fd_) {
-    throw IoError("cannot keep {} in memory: {}", name, errno_text(errno));
+    throw IoError("cannot keep {} in memory: {}", name, base::errno_text(errno));
   }
-  write_all(fd_.get(), text.data(), text.size());
+  base::write_all(fd_.get(), text.data(), text.size());
 }
 
 std::string MemoryFile::path() const {

@@ -18,7 +18,7 @@ class MemoryFile {
   std::string path() const;
 
  private:
-  UniqueFd fd_;
+  base::UniqueFd fd_;
 };
 
 }  // namespace lockstep::app

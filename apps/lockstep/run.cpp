@@ -19,9 +19,9 @@ namespace lockstep::app {
 
 namespace {
 
-LaunchOptions options_of(const ReadFlags& read) {
+launch::LaunchOptions options_of(const ReadFlags& read) {
   try {
-    return launch_options(read.flags, RunHost::this_host());
+    return launch::launch_options(read.flags, launch::RunHost::this_host());
   } catch (const UsageError& error) {
     if (read.variables.empty()) {
       throw;
@@ -47,29 +47,29 @@ Arguments without(const ReadFlags& read, const std::vector<std::string>& names) 
 
 // The other end of `lockstep run --hosts`.
 int run_joined() {
-  const RemoteJob job = receive_remote_job();
-  announce_ready();
-  const auto read = read_run_flags(job.arguments, Env());
-  LaunchOptions options = options_of(*read);
+  const launch::RemoteJob job = launch::receive_remote_job();
+  remote::announce_ready();
+  const auto read = read_run_flags(job.arguments, base::Env());
+  launch::LaunchOptions options = options_of(*read);
   options.min_nodes = options.max_nodes = job.num_nodes;
-  options.meeting.endpoint = job.endpoint;
-  options.meeting.job_id = job.job_id;
-  options.meeting.secret = job.secret;
-  options.meeting.is_head = false;
-  options.meeting.node_rank = job.node_rank;
+  options.rendezvous.endpoint = job.endpoint;
+  options.rendezvous.job_id = job.job_id;
+  options.rendezvous.secret = job.secret;
+  options.rendezvous.is_head = false;
+  options.rendezvous.node_rank = job.node_rank;
   if (job.procs_per_node > 0) {
     options.procs_per_node = job.procs_per_node;
   }
   options.life_fd = STDIN_FILENO;
   options.head_is_heard = true;
-  return run_job(options);
+  return launch::run_job(options);
 }
 
 int emit(const ReadFlags& read) {
   if (read.flags.emit == "slurm") {
-    fmt::print("{}", emit_slurm(emit_options(read.flags, read.given)));
+    fmt::print("{}", launch::emit_slurm(launch::emit_options(read.flags, read.given)));
   } else if (read.flags.emit == "kubernetes") {
-    fmt::print("{}", emit_kubernetes(emit_options(read.flags, read.given)));
+    fmt::print("{}", launch::emit_kubernetes(launch::emit_options(read.flags, read.given)));
   } else {
     throw UsageError("--emit {} is unknown; it is slurm or kubernetes", read.flags.emit);
   }
@@ -77,32 +77,32 @@ int emit(const ReadFlags& read) {
 }
 
 // The user has said how nodes meet; then Slurm is not asked.
-bool says_where_to_meet(const RunFlags& flags) {
+bool says_where_to_meet(const launch::RunFlags& flags) {
   return flags.standalone || !flags.nnodes.empty() || !flags.node_rank.empty() ||
          !flags.master_addr.empty() || !flags.rdzv_endpoint.empty() || !flags.hosts.empty() ||
          !flags.hostfile.empty() || !flags.local_nodes.empty();
 }
 
 // False if nothing is left to do: a dry run of what srun would start.
-bool ask_slurm(const ReadFlags& read, LaunchOptions& options) {
+bool ask_slurm(const ReadFlags& read, launch::LaunchOptions& options) {
   if (says_where_to_meet(read.flags)) {
     return true;
   }
-  if (const auto place = slurm_step()) {
-    join_slurm_step(*place, options);
+  if (const auto place = launch::slurm_step()) {
+    launch::join_slurm_step(*place, options);
     if (read.flags.nproc_per_node.empty()) {
-      options.procs_per_node = slurm_procs_per_node(*place, num_usable_cores());
+      options.procs_per_node = launch::slurm_procs_per_node(*place, base::num_usable_cores());
     }
-  } else if (const auto num_nodes = slurm_nodes_without_step()) {
+  } else if (const auto num_nodes = launch::slurm_nodes_without_step()) {
     Arguments arguments = without(read, {"--dry-run"});
     arguments.insert(arguments.begin(), "run");
     if (read.flags.dry_run) {
       fmt::print("{}\n",
-                 shell_command(srun_command(
-                     {.num_nodes = *num_nodes, .program = own_program(), .arguments = arguments})));
+                 remote::shell_command(launch::srun_command(
+                     {.num_nodes = *num_nodes, .program = remote::own_program(), .arguments = arguments})));
       return false;
     }
-    become_srun(*num_nodes, arguments);
+    launch::become_srun(*num_nodes, arguments);
   }
   return true;
 }
@@ -110,7 +110,7 @@ bool ask_slurm(const ReadFlags& read, LaunchOptions& options) {
 }  // namespace
 
 int run(const Arguments& arguments) {
-  const auto read = read_run_flags(arguments, Env());
+  const auto read = read_run_flags(arguments, base::Env());
   if (!read) {
     return 0;
   }
@@ -124,16 +124,16 @@ int run(const Arguments& arguments) {
     throw UsageError("--gpus-per-node {} is for a scheduler; give --emit slurm or kubernetes too",
                      read->flags.gpus_per_node);
   }
-  LaunchOptions options = options_of(*read);
+  launch::LaunchOptions options = options_of(*read);
   if (!ask_slurm(*read, options)) {
     return 0;
   }
   options.arguments = without(*read, {"--hosts", "--hostfile", "--env", "--dry-run"});
   if (read->flags.dry_run) {
-    fmt::print("{}", dry_run_text(options));
+    fmt::print("{}", launch::dry_run_text(options));
     return 0;
   }
-  return run_job(options);
+  return launch::run_job(options);
 }
 
 }  // namespace lockstep::app

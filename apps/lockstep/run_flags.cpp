@@ -9,7 +9,7 @@ namespace lockstep::app {
 
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kRunExamples =
     "Every flag can also be a variable, --nnodes as PET_NNODES; a flag wins over it. Both "
     "spellings\n"
     "count, --log-dir and --log_dir. {rank}, {local_rank} and {world_size} in the program's "
@@ -43,7 +43,7 @@ void add(CLI::App& app, const char* name, bool& value, const std::string& help, 
   app.add_flag(name, value, help)->group(group)->take_last();
 }
 
-void add_size_flags(CLI::App& app, RunFlags& flags) {
+void add_size_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "How many";
   add(app, "--nproc-per-node", flags.nproc_per_node, "N|auto|cpu|gpu",
       "Ranks on each node (1); auto: a rank per GPU, or per core where there is none", group);
@@ -51,9 +51,9 @@ void add_size_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--local-nodes", flags.local_nodes, "M", "Nodes to emulate on this host (1)", group);
 }
 
-void add_meeting_flags(CLI::App& app, RunFlags& flags) {
-  const char* group = "How nodes meet";
-  add(app, "--standalone", flags.standalone, "One node, which meets nobody", group);
+void add_rendezvous_flags(CLI::App& app, launch::RunFlags& flags) {
+  const char* group = "Rendezvous";
+  add(app, "--standalone", flags.standalone, "One node: no rendezvous with others", group);
   add(app, "--node-rank", flags.node_rank, "N", "This node's number, 0 for the head", group);
   add(app, "--master-addr", flags.master_addr, "HOST", "Where node 0 is", group);
   add(app, "--master-port", flags.master_port, "PORT",
@@ -76,7 +76,7 @@ void add_meeting_flags(CLI::App& app, RunFlags& flags) {
       "The key that lets nodes in, the same on every node", group);
 }
 
-void add_supervision_flags(CLI::App& app, RunFlags& flags) {
+void add_supervision_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Supervision";
   add(app, "--max-restarts", flags.max_restarts, "N",
       "Start all ranks anew up to N times after a failure (0)", group);
@@ -98,7 +98,7 @@ void add_supervision_flags(CLI::App& app, RunFlags& flags) {
       "Accepted: a rank is always a program of its own", group);
 }
 
-void add_output_flags(CLI::App& app, RunFlags& flags) {
+void add_output_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Output";
   add(app, "--log-dir", flags.log_dir, "DIR",
       "Keep the ranks' output under DIR/<job>_<run>/attempt_<K>/rank_<R>: all of it, or what -r "
@@ -121,7 +121,7 @@ void add_output_flags(CLI::App& app, RunFlags& flags) {
       group);
 }
 
-void add_placement_flags(CLI::App& app, RunFlags& flags) {
+void add_placement_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Placement";
   add(app, "--bind", flags.bind, "auto|none|core|numa",
       "core: each rank on cores of its own; numa: on those of a NUMA node; auto: core if there are "
@@ -133,7 +133,7 @@ void add_placement_flags(CLI::App& app, RunFlags& flags) {
       "Each rank sees its own GPU only, as device 0, and LOCAL_RANK=0", group);
 }
 
-void add_program_flags(CLI::App& app, RunFlags& flags) {
+void add_program_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "The program";
   add(app, "-m,--module", flags.module, "PROGRAM is a Python module", group);
   add(app, "--no-python", flags.no_python,
@@ -146,7 +146,7 @@ void add_list(CLI::App& app, const char* name, std::vector<std::string>& values,
   app.add_option(name, values, help)->type_name(type)->group(group)->allow_extra_args(false);
 }
 
-void add_host_flags(CLI::App& app, RunFlags& flags) {
+void add_host_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Other hosts, over ssh";
   add(app, "--hosts", flags.hosts, "A,B:4,...",
       "Start a node on each host from here; a number is its ranks", group);
@@ -157,14 +157,14 @@ void add_host_flags(CLI::App& app, RunFlags& flags) {
   add(app, "--join", flags.join, "", "");  // what --hosts starts there
 }
 
-void add_stage_flags(CLI::App& app, RunFlags& flags) {
+void add_stage_flags(CLI::App& app, launch::RunFlags& flags) {
   add_list(app, "--stage", flags.stages, "SRC:DST",
            "Before the ranks start, bring a file or folder (a path, s3://bucket/key) to each node, "
            "once (several times)",
            "Files");
 }
 
-void add_image_flags(CLI::App& app, RunFlags& flags) {
+void add_image_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "In an image";
   add(app, "--image", flags.image, "FILE.sqsh",
       "Run PROGRAM with this image as its root; s3://bucket/key is fetched first", group);
@@ -174,7 +174,7 @@ void add_image_flags(CLI::App& app, RunFlags& flags) {
       "What enters the image (builtin)", group);
 }
 
-void add_preview_flags(CLI::App& app, RunFlags& flags) {
+void add_preview_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Instead of running";
   add(app, "--dry-run", flags.dry_run, "Print what would run where", group);
   add(app, "--emit", flags.emit, "slurm|kubernetes",
@@ -183,7 +183,7 @@ void add_preview_flags(CLI::App& app, RunFlags& flags) {
       "With --emit: GPUs to ask the scheduler for on each node", group);
 }
 
-void add_refused_flags(CLI::App& app, RunFlags& flags) {
+void add_refused_flags(CLI::App& app, launch::RunFlags& flags) {
   const char* group = "Known from torchrun, and refused";
   add(app, "--event-log-handler", flags.event_log_handler, "NAME",
       "A handler inside Python's torch; only null is taken", group);
@@ -199,7 +199,7 @@ std::string variable_of(const std::string& name) {
 }
 
 // Adds to `given` what only the environment says; returns the variables.
-std::vector<std::string> add_variables(const CLI::App& app, const Env& env, Arguments& given) {
+std::vector<std::string> add_variables(const CLI::App& app, const base::Env& env, Arguments& given) {
   std::vector<std::string> variables;
   for (const CLI::Option* option : app.get_options()) {
     if (!option->nonpositional() || option == app.get_help_ptr()) {
@@ -224,7 +224,7 @@ std::vector<std::string> add_variables(const CLI::App& app, const Env& env, Argu
 
 }  // namespace
 
-std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& env) {
+std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const base::Env& env) {
   ReadFlags read;
   CLI::App app("Starts PROGRAM on every rank and stays until the last of its processes is gone.",
                "lockstep run");
@@ -233,7 +233,7 @@ std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& e
   add_program_flags(app, read.flags);
   add_placement_flags(app, read.flags);
   add_supervision_flags(app, read.flags);
-  add_meeting_flags(app, read.flags);
+  add_rendezvous_flags(app, read.flags);
   add_host_flags(app, read.flags);
   add_stage_flags(app, read.flags);
   add_image_flags(app, read.flags);
@@ -243,7 +243,7 @@ std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& e
   std::vector<std::string> unused;
   app.add_option("PROGRAM", unused, "What to run, searched in PATH, and its arguments")
       ->type_name("[ARGS...]");
-  app.footer(kExamples);
+  app.footer(kRunExamples);
 
   SplitArguments split = split_arguments(app, arguments);
   read.variables = add_variables(app, env, split.flags);

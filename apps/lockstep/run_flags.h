@@ -13,13 +13,13 @@
 namespace lockstep::app {
 
 struct ReadFlags {
-  RunFlags flags;
+  launch::RunFlags flags;
   std::vector<std::string> given;      // as --name or --name=value, the variables' too
   std::vector<std::string> variables;  // PET_* that took the place of flags
 };
 
 // Every flag can come from the environment as PET_<NAME>, as with torchrun: --nnodes is PET_NNODES,
 // a flag wins. Nothing if help was asked for, which is then printed. Throws UsageError.
-std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const Env& env);
+std::optional<ReadFlags> read_run_flags(const Arguments& arguments, const base::Env& env);
 
 }  // namespace lockstep::app

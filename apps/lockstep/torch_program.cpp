@@ -45,7 +45,7 @@ int exec_torch_program(const std::string& command, const std::vector<std::string
   }
   argv.push_back(nullptr);
   ::execv(path.c_str(), argv.data());
-  throw IoError("cannot start {}: {}", path, errno_text(errno));
+  throw IoError("cannot start {}: {}", path, base::errno_text(errno));
 }
 
 }  // namespace lockstep::app

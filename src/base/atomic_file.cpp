@@ -8,7 +8,7 @@
 
 #include "base/secret.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 std::string unfinished_path(const std::string& path) {
   return fmt::format("{}.{}{}", path, make_job_id(), kUnfinishedEnd);
@@ -50,4 +50,4 @@ void AtomicFile::commit() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

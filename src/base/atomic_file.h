@@ -11,7 +11,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // How the name of a file ends that lockstep has not finished writing, and no other file's: a killed
 // process leaves it, and who lists a folder passes over it.
@@ -42,4 +42,4 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::base {
 
 void ByteSource::read_at(uint64_t offset, std::span<std::byte> bytes) const {
   if (offset > size() || bytes.size() > size() - offset) {
@@ -66,4 +66,4 @@ void MemorySource::read_inside(uint64_t offset, std::span<std::byte> bytes) cons
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Threads: const methods may be called concurrently.
 class ByteSource {
@@ -62,4 +62,4 @@ class MemorySource : public ByteSource {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -13,7 +13,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 using Leaf = std::variant<bool, int64_t, double, std::string>;
@@ -331,4 +331,4 @@ std::string Config::defaults() const {
   return text_of(defaults_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

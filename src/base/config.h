@@ -20,7 +20,7 @@
 #include <variant>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Whole numbers and reals outside are refused, and NaN always.
 struct ConfigRange {
@@ -113,4 +113,4 @@ class Config {
 // The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.
 std::string nearest(const std::string& name, const std::vector<std::string>& names);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

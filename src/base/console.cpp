@@ -20,7 +20,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::base {
 
 ConsoleBoard::ConsoleBoard() : memory_(::memfd_create("lockstep-console", MFD_CLOEXEC)) {
   constexpr size_t kBytes = kNumPlaces * sizeof(OpenLine);
@@ -271,4 +271,4 @@ std::string line_prefix(int rank, int node, int num_nodes, int console_fd) {
   return fmt::format("\x1b[{}m{}\x1b[0m ", color, plain);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

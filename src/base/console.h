@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // The line that stands unfinished at the end of what was written: a prompt, a progress display.
 struct OpenLine {
@@ -143,4 +143,4 @@ class LogOnConsole {
 // terminal and NO_COLOR is not set.
 std::string line_prefix(int rank, int node, int num_nodes, int console_fd);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::base {
 
 Deadline Deadline::after(std::chrono::nanoseconds duration) {
   const auto now = Clock::now();
@@ -35,4 +35,4 @@ std::string to_text(std::chrono::nanoseconds duration) {
   return seconds < 1.0 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

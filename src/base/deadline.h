@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::base {
 
 using Clock = std::chrono::steady_clock;
 
@@ -43,4 +43,4 @@ class Deadline {
 // "1.5 s", "250 ms", "90 s": for messages.
 std::string to_text(std::chrono::nanoseconds duration);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

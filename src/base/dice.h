@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // SplitMix64 (Steele, Lea and Flood, 2014). Tiny, and defined to the last bit, unlike the
 // distributions of <random>, which each standard library draws in its own way.
@@ -44,4 +44,4 @@ class Dice {
   uint64_t state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

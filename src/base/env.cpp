@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::base {
 
 std::optional<int64_t> parse_integer(const std::string& text, int64_t min, int64_t max) {
   int64_t value = 0;
@@ -60,4 +60,4 @@ std::optional<bool> Env::flag(const std::string& name) const {
   throw UsageError("environment: {}={} is neither yes nor no; use 1 or 0", name, *value);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Reads variables from the process or, in tests, from a map. An empty value counts as unset.
 class Env {
@@ -36,4 +36,4 @@ class Env {
 // A whole number in [min, max] and nothing else around it; nothing if it is not that.
 std::optional<int64_t> parse_integer(const std::string& text, int64_t min, int64_t max);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -7,7 +7,7 @@
 
 #include "base/env.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 namespace {
 
@@ -151,4 +151,4 @@ int tasks_on_node(const std::string& list, int node, const std::string& what) {
   throw UsageError("{}={} says nothing about node {}", what, list, node);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 inline constexpr int kMaxListedHosts = 65536;
 
@@ -16,4 +16,4 @@ std::vector<std::string> expand_host_list(const std::string& list, const std::st
 // "2(x3),1": the entry of `node`. Throws UsageError that names `what`.
 int tasks_on_node(const std::string& list, int node, const std::string& what);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::base {
 
 namespace {
 
@@ -86,4 +86,4 @@ std::string Tail::text() const {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

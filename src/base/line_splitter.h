@@ -11,7 +11,7 @@
 
 #include "base/deadline.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Longer lines are cut: what is held back for one line has a limit.
 inline constexpr size_t kMaxLineBytes = 64 * 1024;
@@ -67,4 +67,4 @@ class Tail {
   std::array<Unfinished, kNumStreams> unfinished_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -79,7 +79,7 @@ class State {
     logger_ = std::make_shared<spdlog::logger>("lockstep",
                                                std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger_->set_pattern("%H:%M:%S.%e %v");
-    const Env env;
+    const base::Env env;
     if (const auto name = env.text("LOCKSTEP_LOG_LEVEL")) {
       if (const auto parsed = parse_level(*name)) {
         level = *parsed;
@@ -97,7 +97,7 @@ class State {
   void read_ranks(const std::string& list) {
     std::istringstream items(list);
     for (std::string item; std::getline(items, item, ',');) {
-      const auto rank = parse_integer(item, 0, 1 << 20);
+      const auto rank = base::parse_integer(item, 0, 1 << 20);
       if (!rank) {
         write(Level::Warn, "log",
               fmt::format("LOCKSTEP_LOG_RANKS={} is ignored; use a list such as 0,3", list));

@@ -15,7 +15,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 namespace {
 
@@ -114,4 +114,4 @@ uint16_t port_for(const std::string& name) {
   return static_cast<uint16_t>(20000 + hash % 12000);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 struct OwnAddress {
   std::string interface;  // "eth0"
@@ -38,4 +38,4 @@ bool is_this_host(const std::string& name);
 // [20000, 32000), below the range that Linux gives out by default.
 uint16_t port_for(const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::base {
 
 namespace {
 
@@ -61,4 +61,4 @@ std::string shown(std::string_view name) {
                      name.size() > kMaxQuoted ? "..." : "");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

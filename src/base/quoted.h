@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // What is no printable text (control characters, those that change the direction of writing, bytes
 // that are not UTF-8) becomes \x1b and the like.
@@ -14,4 +14,4 @@ std::string escaped(std::string_view name);
 // The same in quotes, cut if long.
 std::string shown(std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace lockstep {
+namespace lockstep::base {
 
 // The least multiple of `unit` that is not below `value`; both positive integers.
 template <typename Integer>
@@ -8,4 +8,4 @@ constexpr Integer rounded_up(Integer value, Integer unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -14,7 +14,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 void fill_random(uint8_t* bytes, size_t size) {
@@ -121,4 +121,4 @@ bool same_proof(const Proof& a, const Proof& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

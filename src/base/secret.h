@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::base {
 
 using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
@@ -40,4 +40,4 @@ Proof make_proof(std::string_view secret, std::string_view side, std::string_vie
 // Compares in constant time.
 bool same_proof(const Proof& a, const Proof& b);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

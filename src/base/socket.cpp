@@ -15,7 +15,7 @@
 
 #include "base/env.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -256,4 +256,4 @@ Socket Listener::accept() {
   return Socket(std::move(fd));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -8,7 +8,7 @@
 #include "base/deadline.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // The silence that makes a peer lost where nobody asked for another: noticed within three seconds.
 inline constexpr auto kDefaultLostAfter = std::chrono::milliseconds(2500);
@@ -76,4 +76,4 @@ class Listener {
   Endpoint endpoint_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Runs from the moment it is made.
 class Stopwatch {
@@ -15,4 +15,4 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

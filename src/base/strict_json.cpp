@@ -10,7 +10,7 @@
 
 #include "base/quoted.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 using Json = nlohmann::json;
 
@@ -49,4 +49,4 @@ Json parse_strict_json(const std::string& file, const std::string& text) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -8,7 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace lockstep {
+namespace lockstep::base {
 
 class TimedLock {
  public:
@@ -39,4 +39,4 @@ class TimedLock {
   bool is_taken_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

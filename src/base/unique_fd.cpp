@@ -13,7 +13,7 @@
 
 #include "base/atomic_file.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 std::string errno_text(int error) {
   std::string text = std::generic_category().message(error);
@@ -147,4 +147,4 @@ void Mapping::reset() {
   size_ = 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

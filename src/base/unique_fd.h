@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Owns a file descriptor. Move-only; -1 is "none".
 class UniqueFd {
@@ -76,4 +76,4 @@ class Mapping {
 // strerror(error) in words, for messages; with the limit to raise where there is one (EMFILE).
 std::string errno_text(int error);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

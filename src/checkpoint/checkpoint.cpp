@@ -19,11 +19,11 @@ namespace lockstep {
 
 struct OpenCheckpoint {
   std::string path;
-  Manifest manifest;
+  checkpoint_files::Manifest manifest;
   CheckpointInfo info;
   std::vector<WeightInfo> tensors;
   std::unordered_map<std::string_view, size_t> index;
-  std::shared_ptr<const WeightCatalog> pieces;  // each a tensor of its own: see piece_name()
+  std::shared_ptr<const weights::WeightCatalog> pieces;  // each a tensor of its own: see piece_name()
 };
 
 namespace {
@@ -34,19 +34,19 @@ std::string piece_name(size_t tensor, size_t piece) {
   return fmt::format("{}.{}", tensor, piece);
 }
 
-std::shared_ptr<const WeightCatalog> catalog_of(const std::string& path, const Manifest& manifest) {
-  auto catalog = std::make_shared<WeightCatalog>();
+std::shared_ptr<const weights::WeightCatalog> catalog_of(const std::string& path, const checkpoint_files::Manifest& manifest) {
+  auto catalog = std::make_shared<weights::WeightCatalog>();
   catalog->location = path;
-  for (const ManifestShard& shard : manifest.shards) {
-    const std::string file = joined_location(path, shard.file);
+  for (const checkpoint_files::ManifestShard& shard : manifest.shards) {
+    const std::string file = checkpoint_files::joined_location(path, shard.file);
     catalog->files.push_back(
         {.location = file, .opened = file, .size_bytes = shard.size_bytes, .checksums = {}});
   }
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
-    const ManifestTensor& tensor = manifest.tensors[i];
+    const checkpoint_files::ManifestTensor& tensor = manifest.tensors[i];
     for (size_t k = 0; k < tensor.pieces.size(); ++k) {
-      const ManifestPiece& piece = tensor.pieces[k];
-      const auto unit = static_cast<uint64_t>(bits_of(tensor.dtype) / 8);
+      const checkpoint_files::ManifestPiece& piece = tensor.pieces[k];
+      const auto unit = static_cast<uint64_t>(formats::bits_of(tensor.dtype) / 8);
       catalog->tensors.push_back({.info = {.name = piece_name(i, k),
                                            .dtype = tensor.dtype,
                                            .shape = {static_cast<int64_t>(piece.count)},
@@ -63,18 +63,18 @@ std::shared_ptr<const WeightCatalog> catalog_of(const std::string& path, const M
 Checkpoint open(const std::string& path, const std::string& manifest) {
   auto open = std::make_shared<OpenCheckpoint>();
   open->path = path;
-  open->manifest = parse_manifest(path, manifest);
+  open->manifest = checkpoint_files::parse_manifest(path, manifest);
   open->info = {.step = open->manifest.step,
                 .values = open->manifest.values,
                 .score = open->manifest.score,
                 .attachments = nullptr};
-  for (const ManifestTensor& tensor : open->manifest.tensors) {
+  for (const checkpoint_files::ManifestTensor& tensor : open->manifest.tensors) {
     open->index[tensor.name] = open->tensors.size();
     open->tensors.push_back(
         {.name = tensor.name,
-         .dtype = scalar_type_of(tensor.dtype),
+         .dtype = weights::scalar_type_of(tensor.dtype),
          .shape = tensor.shape,
-         .bytes = static_cast<int64_t>(checked_bytes(tensor.dtype, tensor.shape).value_or(0))});
+         .bytes = static_cast<int64_t>(formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0))});
   }
   open->pieces = catalog_of(path, open->manifest);
   return Checkpoint(std::move(open));
@@ -82,31 +82,31 @@ Checkpoint open(const std::string& path, const std::string& manifest) {
 
 // Collective: each rank reads its part of the shards. Empty: it verifies.
 std::string verify_together(const std::string& path, const std::string& text, Group& group) {
-  const std::string failure = failure_of([&] {
-    const Manifest manifest = parse_manifest(path, text);
+  const std::string failure = checkpoint::failure_of([&] {
+    const checkpoint_files::Manifest manifest = checkpoint_files::parse_manifest(path, text);
     for (auto i = static_cast<size_t>(group.rank()); i < manifest.num_files();
          i += static_cast<size_t>(group.size())) {
-      verify_file(path, manifest, i);
+      checkpoint_files::verify_file(path, manifest, i);
     }
   });
-  return first_text(gather_texts(group, failure));
+  return checkpoint::first_text(checkpoint::gather_texts(group, failure));
 }
 
 Json from_rank0(Group& group, const Json& json) {
   const std::string text = group.rank() == 0 ? json.dump() : "";
-  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
   return Json::parse(bytes.begin(), bytes.end());
 }
 
 // It was verified when the checkpoint was found, and is small: what is used is compared once more.
-std::string read_verified(const std::string& path, const ManifestShard& stored) {
-  const std::string file = joined_location(path, stored.file);
-  const auto source = open_source(file);
+std::string read_verified(const std::string& path, const checkpoint_files::ManifestShard& stored) {
+  const std::string file = checkpoint_files::joined_location(path, stored.file);
+  const auto source = storage::open_source(file);
   if (source->size() != stored.size_bytes) {
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), stored.size_bytes);
   }
   std::string text = source->read_text(0, source->size());
-  ShardHash hash;
+  checkpoint_files::ShardHash hash;
   hash.add(text.data(), text.size());
   if (const std::string found = hash.hex(); found != stored.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, stored.xxh3);
@@ -117,19 +117,19 @@ std::string read_verified(const std::string& path, const ManifestShard& stored) 
 void check_target(const OpenCheckpoint& open, const WeightTarget& target) {
   const auto found = open.index.find(target.name);
   if (found == open.index.end()) {
-    throw UsageError("{}: no tensor {} among its {}", open.path, shown(target.name),
+    throw UsageError("{}: no tensor {} among its {}", open.path, base::shown(target.name),
                      open.tensors.size());
   }
-  const ManifestTensor& tensor = open.manifest.tensors[found->second];
+  const checkpoint_files::ManifestTensor& tensor = open.manifest.tensors[found->second];
   const at::Tensor& own = target.tensor;
   if (!own.defined() || !own.device().is_cpu() || own.layout() != at::kStrided) {
     throw UsageError("{}: tensor {} can be loaded only into a dense CPU tensor", open.path,
-                     shown(target.name));
+                     base::shown(target.name));
   }
-  if (own.scalar_type() != scalar_type_of(tensor.dtype) ||
+  if (own.scalar_type() != weights::scalar_type_of(tensor.dtype) ||
       own.sizes() != at::IntArrayRef(tensor.shape)) {
     throw UsageError("{}: tensor {} is {}, and the one to be filled is {} [{}]", open.path,
-                     shown(target.name), to_string(tensor.dtype, tensor.shape),
+                     base::shown(target.name), formats::to_string(tensor.dtype, tensor.shape),
                      toString(own.scalar_type()), fmt::join(own.sizes(), ", "));
   }
 }
@@ -155,7 +155,7 @@ const WeightInfo* Checkpoint::find(std::string_view name) const {
 
 std::vector<std::string> Checkpoint::attachments() const {
   std::vector<std::string> names;
-  for (const ManifestAttachment& attachment : open_->manifest.attachments) {
+  for (const checkpoint_files::ManifestAttachment& attachment : open_->manifest.attachments) {
     names.push_back(attachment.name);
   }
   return names;
@@ -163,25 +163,25 @@ std::vector<std::string> Checkpoint::attachments() const {
 
 std::string Checkpoint::read_attachment(const std::string& name, Group& group) const {
   std::string text;
-  throw_together(group, caught([&] {
+  weights::throw_together(group, weights::caught([&] {
                    const auto& all = open_->manifest.attachments;
                    const auto found = std::find_if(
                        all.begin(), all.end(),
-                       [&](const ManifestAttachment& one) { return one.name == name; });
+                       [&](const checkpoint_files::ManifestAttachment& one) { return one.name == name; });
                    if (found == all.end()) {
-                     throw UsageError("{}: no attachment {} among its {}", open_->path, shown(name),
+                     throw UsageError("{}: no attachment {} among its {}", open_->path, base::shown(name),
                                       all.size());
                    }
                    if (group.rank() == 0) {
                      text = read_verified(open_->path, found->stored);
                    }
                  }));
-  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
   return {bytes.begin(), bytes.end()};
 }
 
 void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {
-  throw_together(group, caught([&] {
+  weights::throw_together(group, weights::caught([&] {
                    for (const WeightTarget& target : targets) {
                      check_target(*open_, target);
                    }
@@ -210,10 +210,10 @@ void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const
 }
 
 std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& group) {
-  CheckpointList list;
-  throw_together(group, caught([&] {
+  checkpoint_files::CheckpointList list;
+  weights::throw_together(group, weights::caught([&] {
                    if (group.rank() == 0) {
-                     list = list_checkpoints(location);
+                     list = checkpoint_files::list_checkpoints(location);
                    }
                  }));
   const auto num_entries =
@@ -221,7 +221,7 @@ std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& gr
   const bool is_single = from_rank0(group, list.is_single).get<bool>();
   std::string first_problem;
   for (size_t i = 0; i < num_entries; ++i) {
-    const ListedCheckpoint entry = group.rank() == 0 ? list.entries[i] : ListedCheckpoint();
+    const checkpoint_files::ListedCheckpoint entry = group.rank() == 0 ? list.entries[i] : checkpoint_files::ListedCheckpoint();
     const Json told =
         from_rank0(group, {entry.path, entry.problem, entry.problem.empty() ? entry.text : ""});
     const auto path = told.at(0).get<std::string>();

@@ -9,24 +9,24 @@
 #include "formats/safetensors.h"
 #include "weights/scalar_type.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 namespace {
 
 constexpr uint64_t kPage = 4096;
 
-DType dtype_of(const NamedTensor& named) {
-  for (int i = 0; i <= static_cast<int>(DType::C128); ++i) {
-    if (scalar_type_of(static_cast<DType>(i)) == named.tensor.scalar_type()) {
-      return static_cast<DType>(i);
+formats::DType dtype_of(const NamedTensor& named) {
+  for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
+    if (weights::scalar_type_of(static_cast<formats::DType>(i)) == named.tensor.scalar_type()) {
+      return static_cast<formats::DType>(i);
     }
   }
   throw UsageError("checkpoint: tensor {} has the type {}, which no file can hold",
-                   shown(named.name), toString(named.tensor.scalar_type()));
+                   base::shown(named.name), toString(named.tensor.scalar_type()));
 }
 
-uint64_t element_bytes(DType dtype) {
-  return static_cast<uint64_t>(bits_of(dtype) / 8);
+uint64_t element_bytes(formats::DType dtype) {
+  return static_cast<uint64_t>(formats::bits_of(dtype) / 8);
 }
 
 // Bytes [begin, end) of a tensor.
@@ -74,7 +74,7 @@ std::vector<Range> ranges_of(const std::vector<SavedTensor>& tensors, ShareOptio
 // The whole pages of memory in a range; empty where there are none, or the tensor is small.
 Range body_of(const SavedTensor& tensor, const Range& range) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-  const uint64_t begin = rounded_up<uint64_t>(address + range.begin, kPage) - address;
+  const uint64_t begin = base::rounded_up<uint64_t>(address + range.begin, kPage) - address;
   const uint64_t end = (address + range.end) / kPage * kPage - address;
   const bool is_empty = tensor.bytes < kSmallBytes || address % element_bytes(tensor.dtype) != 0 ||
                         address + range.end < kPage || begin >= end || end > range.end;
@@ -84,15 +84,15 @@ Range body_of(const SavedTensor& tensor, const Range& range) {
 
 // The shard as a safetensors file: flat pieces, in the order of their bytes.
 std::string head_of(const std::vector<SavedTensor>& tensors, const std::vector<Range>& ranges) {
-  std::vector<TensorInfo> infos;
+  std::vector<formats::TensorInfo> infos;
   uint64_t end = 0;
   for (const Range& range : ranges) {
     const SavedTensor& tensor = tensors[range.tensor];
     const uint64_t size = range.end - range.begin;
     const uint64_t unit = element_bytes(tensor.dtype);
-    const bool is_known = dtype_of_safetensors(name_of(tensor.dtype)).has_value();
-    TensorInfo info{.name = tensor.name,
-                    .dtype = is_known ? tensor.dtype : DType::U8,
+    const bool is_known = formats::dtype_of_safetensors(formats::name_of(tensor.dtype)).has_value();
+    formats::TensorInfo info{.name = tensor.name,
+                    .dtype = is_known ? tensor.dtype : formats::DType::U8,
                     .shape = {static_cast<int64_t>(is_known ? size / unit : size)},
                     .strides = {},
                     .offset_bytes = end,
@@ -105,7 +105,7 @@ std::string head_of(const std::vector<SavedTensor>& tensors, const std::vector<R
     infos.push_back(std::move(info));
     end += size;
   }
-  return safetensors_head("checkpoint", infos, {{"format", "lockstep-checkpoint"}});
+  return formats::safetensors_head("checkpoint", infos, {{"format", "lockstep-checkpoint"}});
 }
 
 }  // namespace
@@ -115,11 +115,11 @@ std::vector<SavedTensor> saved_tensors(const std::vector<NamedTensor>& tensors) 
   std::unordered_set<std::string_view> names;
   for (const NamedTensor& named : tensors) {
     if (named.name.empty() || !names.insert(named.name).second) {
-      throw UsageError("checkpoint: the name {} is empty or stands there twice", shown(named.name));
+      throw UsageError("checkpoint: the name {} is empty or stands there twice", base::shown(named.name));
     }
     if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
         !named.tensor.device().is_cpu()) {
-      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU", shown(named.name));
+      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU", base::shown(named.name));
     }
     const at::Tensor dense = named.tensor.detach().contiguous();
     saved.push_back({.name = named.name,
@@ -200,4 +200,4 @@ Share make_share(const std::vector<SavedTensor>& tensors, ShareOptions options) 
   return share;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

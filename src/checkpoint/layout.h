@@ -14,14 +14,14 @@
 
 #include "checkpoint_files/manifest.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 inline constexpr uint64_t kSmallBytes = 64u << 10;  // below it a tensor is copied at once
 
 // A tensor as it is saved: dense, contiguous.
 struct SavedTensor {
   std::string name;
-  DType dtype = DType::F32;
+  formats::DType dtype = formats::DType::F32;
   std::vector<int64_t> shape;
   at::Tensor tensor;  // keeps the memory alive
   const std::byte* data = nullptr;
@@ -38,7 +38,7 @@ uint64_t fingerprint_of(const std::vector<SavedTensor>& tensors);
 struct Share {
   struct Piece {
     size_t tensor = 0;
-    ManifestPiece place;  // without the shard
+    checkpoint_files::ManifestPiece place;  // without the shard
   };
   struct Memory {
     const std::byte* data = nullptr;
@@ -59,4 +59,4 @@ struct ShareOptions {
 // Copies what is small.
 Share make_share(const std::vector<SavedTensor>& tensors, ShareOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

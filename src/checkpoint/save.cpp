@@ -11,7 +11,7 @@
 #include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint/texts.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 namespace {
 
@@ -32,7 +32,7 @@ void throw_first(Group& group, const std::string& error) {
 
 }  // namespace
 
-Save::Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,
+Save::Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan, std::vector<SavedTensor> tensors,
            Share share)
     : parts_(parts),
       info_(std::move(info)),
@@ -75,7 +75,7 @@ void Save::run_steps(SaveResult& result) {
                   parts_.place.prepare(plan_);
                 }
               }));
-  pass(SavePoint::Prepared);
+  checkpoint_files::pass(checkpoint_files::SavePoint::Prepared);
   std::string report;
   const std::string error = failure_of([&] {
     if (leads) {
@@ -98,7 +98,7 @@ void Save::run_steps(SaveResult& result) {
   }
   throw_first(group, failure_of([&] {
                 if (leads) {
-                  parts_.place.commit(plan_, manifest_text(make_manifest(reports)));
+                  parts_.place.commit(plan_, checkpoint_files::manifest_text(make_manifest(reports)));
                 }
               }));
 }
@@ -107,7 +107,7 @@ std::string Save::write_shard() {
   const int rank = parts_.group.rank();
   const std::string file = parts_.place.shard_file(plan_, rank, parts_.group.size());
   const auto sink = parts_.place.open_shard(plan_, file, share_.file_bytes);
-  ShardHash hash;
+  checkpoint_files::ShardHash hash;
   const auto append = [&](std::span<const std::byte> bytes) {
     hash.add(bytes.data(), bytes.size());  // first: it is in the cache for what follows
     sink->append(bytes);
@@ -115,21 +115,21 @@ std::string Save::write_shard() {
   append(std::as_bytes(std::span(share_.head)));
   for (size_t i = 0; i < snapshot_.num_chunks(); ++i) {
     if (i == snapshot_.num_chunks() / 2) {
-      pass(SavePoint::HalfWritten);
+      checkpoint_files::pass(checkpoint_files::SavePoint::HalfWritten);
     }
     append(snapshot_.begin_write(i));
     snapshot_.end_write(i);
   }
   append(share_.rest);
   sink->finish();
-  pass(SavePoint::ShardsWritten);
+  checkpoint_files::pass(checkpoint_files::SavePoint::ShardsWritten);
   Json pieces = Json::array();
   for (const Share::Piece& piece : share_.pieces) {
     pieces.push_back(
         {piece.tensor, piece.place.offset_bytes, piece.place.begin, piece.place.count});
   }
   uint64_t attached_bytes = 0;
-  for (const ManifestAttachment& attachment : attachments_) {
+  for (const checkpoint_files::ManifestAttachment& attachment : attachments_) {
     attached_bytes += attachment.stored.size_bytes;
   }
   return Json{{"file", file},
@@ -146,7 +146,7 @@ void Save::write_attachments() {
   }
   for (const auto& [name, text] : *info_.attachments) {
     const std::string file = parts_.place.attachment_file(plan_, name);
-    ShardHash hash;
+    checkpoint_files::ShardHash hash;
     hash.add(text.data(), text.size());
     const auto sink = parts_.place.open_shard(plan_, file, text.size());
     sink->append(std::as_bytes(std::span(text)));
@@ -156,8 +156,8 @@ void Save::write_attachments() {
   }
 }
 
-Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
-  Manifest manifest{.step = plan_.step,
+checkpoint_files::Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
+  checkpoint_files::Manifest manifest{.step = plan_.step,
                     .sequence = plan_.sequence,
                     .created_s = created_s_,
                     .score = info_.score,
@@ -185,4 +185,4 @@ Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
   return manifest;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -9,18 +9,18 @@
 #include "checkpoint_files/place.h"
 #include "checkpoint/snapshot.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 class Save {
  public:
   struct Parts {
     Group& group;  // of the saving threads alone
-    CheckpointPlace& place;
+    checkpoint_files::CheckpointPlace& place;
     CopyPool& pool;
-    PlaceOwner* owner;  // rank 0's; null on others
+    checkpoint_files::PlaceOwner* owner;  // rank 0's; null on others
   };
   // Everything in the parts must outlive it.
-  Save(Parts parts, CheckpointInfo info, SavePlan plan, std::vector<SavedTensor> tensors,
+  Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan, std::vector<SavedTensor> tensors,
        Share share);
 
   // Collective. Nothing that it could throw is lost: it is in the result. The same on every rank,
@@ -30,7 +30,7 @@ class Save {
   // For another thread: returns when the tensors may change.
   void capture() { snapshot_.capture(); }
 
-  const SavePlan& plan() const { return plan_; }
+  const checkpoint_files::SavePlan& plan() const { return plan_; }
   const CheckpointInfo& info() const { return info_; }
   int64_t created_s() const { return created_s_; }
 
@@ -38,17 +38,17 @@ class Save {
   void run_steps(SaveResult& result);
   std::string write_shard();  // what rank 0 must know of it
   void write_attachments();   // of rank 0
-  Manifest make_manifest(const std::vector<std::string>& reports) const;
+  checkpoint_files::Manifest make_manifest(const std::vector<std::string>& reports) const;
 
   Parts parts_;
   const CheckpointInfo info_;
-  const SavePlan plan_;
+  const checkpoint_files::SavePlan plan_;
   std::vector<SavedTensor> tensors_;
   Share share_;
   Snapshot snapshot_;
-  std::vector<ManifestAttachment> attachments_;  // those that are written
+  std::vector<checkpoint_files::ManifestAttachment> attachments_;  // those that are written
   const int64_t created_s_;
-  const Stopwatch watch_;
+  const base::Stopwatch watch_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -6,15 +6,15 @@
 
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
-Mapping CopyPool::take() {
+base::Mapping CopyPool::take() {
   if (!idle_.empty()) {
-    Mapping memory = std::move(idle_.back());
+    base::Mapping memory = std::move(idle_.back());
     idle_.pop_back();
     return memory;
   }
-  return Mapping(-1, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  return base::Mapping(-1, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
 Snapshot::Snapshot(const std::vector<Share::Memory>& memory, CopyPool& pool) : pool_(pool) {
@@ -77,7 +77,7 @@ bool Snapshot::is_captured() const {
          });
 }
 
-Mapping Snapshot::take_memory() {
+base::Mapping Snapshot::take_memory() {
   try {
     return pool_.take();
   } catch (const std::exception& error) {
@@ -93,14 +93,14 @@ void Snapshot::capture() {
     if (is_fresh && fresh_s_ > write_s_ && num_written_ > 0) {
       break;
     }
-    Mapping memory = take_memory();
+    base::Mapping memory = take_memory();
     if (memory.data() == nullptr) {
       break;
     }
     chunk->state = State::Copying;
     chunk->copy = std::move(memory);
     lock.unlock();
-    const Stopwatch watch;
+    const base::Stopwatch watch;
     std::memcpy(chunk->copy.data(), chunk->data, chunk->bytes);
     lock.lock();
     fresh_s_ = is_fresh ? watch.seconds() : fresh_s_;
@@ -110,4 +110,4 @@ void Snapshot::capture() {
   changed_.wait(lock, [&] { return is_captured(); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

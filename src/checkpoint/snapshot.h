@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "checkpoint/layout.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // Copies, kept from one save to the next: memory that has been used is several times faster than
 // fresh one. Threads: not thread-safe.
@@ -22,12 +22,12 @@ class CopyPool {
  public:
   static constexpr uint64_t kBytes = 4u << 20;  // of each
 
-  Mapping take();  // used before, if there is one
-  void give_back(Mapping memory) { idle_.push_back(std::move(memory)); }
+  base::Mapping take();  // used before, if there is one
+  void give_back(base::Mapping memory) { idle_.push_back(std::move(memory)); }
   bool has_used() const { return !idle_.empty(); }
 
  private:
-  std::vector<Mapping> idle_;
+  std::vector<base::Mapping> idle_;
 };
 
 // Threads: one that writes, one that captures.
@@ -58,11 +58,11 @@ class Snapshot {
     const std::byte* data = nullptr;
     uint64_t bytes = 0;
     State state = State::Live;
-    Mapping copy;
+    base::Mapping copy;
   };
 
   std::vector<Chunk>::iterator last_live();
-  Mapping take_memory();  // none if there is none
+  base::Mapping take_memory();  // none if there is none
   bool is_captured() const;
 
   CopyPool& pool_;
@@ -71,9 +71,9 @@ class Snapshot {
   std::vector<Chunk> chunks_;
   bool is_closed_ = false;
   size_t num_written_ = 0;
-  Stopwatch pace_;
+  base::Stopwatch pace_;
   double write_s_ = 0;  // of a chunk, at the pace so far
   double fresh_s_ = 0;  // of the last copy into fresh memory
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

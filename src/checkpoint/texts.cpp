@@ -6,13 +6,13 @@
 
 #include "weights/agree.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 std::vector<std::string> gather_texts(Group& group, const std::string& text) {
   if (group.size() == 1) {
     return {text};
   }
-  const std::vector<int64_t> sizes = gather_numbers(group, static_cast<int64_t>(text.size()));
+  const std::vector<int64_t> sizes = weights::gather_numbers(group, static_cast<int64_t>(text.size()));
   const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::string> texts(sizes.size());
   if (widest == 0) {
@@ -36,4 +36,4 @@ std::string first_text(const std::vector<std::string>& texts) {
   return found == texts.end() ? "" : *found;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

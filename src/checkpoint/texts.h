@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 // Collective: a text of every rank, in their order.
 std::vector<std::string> gather_texts(Group& group, const std::string& text);
@@ -18,11 +18,11 @@ std::string first_text(const std::vector<std::string>& texts);
 template <typename Body>
 std::string failure_of(Body body);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::checkpoint {
 
 template <typename Body>
 std::string failure_of(Body body) {
@@ -36,4 +36,4 @@ std::string failure_of(Body body) {
   return "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint

@@ -25,25 +25,25 @@ void check(const CheckpointInfo& info) {
   if (info.step < 0) {
     throw UsageError("checkpoint: step {} is negative", info.step);
   }
-  manifest_text({.values = info.values});
+  checkpoint_files::manifest_text({.values = info.values});
   if (!info.attachments) {
     return;
   }
-  if (info.attachments->size() > kMaxAttachments) {
+  if (info.attachments->size() > checkpoint_files::kMaxAttachments) {
     throw UsageError("checkpoint: {} attachments, the limit is {}; join some of them",
-                     info.attachments->size(), kMaxAttachments);
+                     info.attachments->size(), checkpoint_files::kMaxAttachments);
   }
   for (const auto& [name, text] : *info.attachments) {
-    if (!is_attachment_name(name)) {
+    if (!checkpoint_files::is_attachment_name(name)) {
       throw UsageError(
           "checkpoint: \"{}\" is no name of an attachment; use letters, digits, -, _ and ., not a "
           "dot in front, and at most 100 of them",
           name);
     }
-    if (text.size() > kMaxAttachmentBytes) {
+    if (text.size() > checkpoint_files::kMaxAttachmentBytes) {
       throw UsageError(
           "checkpoint: attachment {} has {} bytes, the limit is {}; save it as a tensor", name,
-          text.size(), kMaxAttachmentBytes);
+          text.size(), checkpoint_files::kMaxAttachmentBytes);
     }
   }
 }
@@ -53,10 +53,10 @@ void check(const CheckpointInfo& info) {
 // kernel moves ranks out of their way: three of four then shared a core. So each has one, in turn.
 void take_core_in_turn(const Group& group) {
   const std::vector<int> ranks = group.local_ranks();
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = base::usable_cores();
   if (!cores.empty() && ranks.size() >= cores.size()) {
     const auto turn = std::find(ranks.begin(), ranks.end(), group.rank()) - ranks.begin();
-    stay_on_core(cores[static_cast<size_t>(turn) % cores.size()]);
+    base::stay_on_core(cores[static_cast<size_t>(turn) % cores.size()]);
   }
 }
 
@@ -66,22 +66,22 @@ class CheckpointWriter::Impl {
  public:
   Impl(std::string location, const Group& group, CheckpointOptions options)
       : location_(std::move(location)), group_(group.split(0, group.rank())), options_(options) {
-    throw_together(group_, caught([&] {
+    weights::throw_together(group_, weights::caught([&] {
                      if (options.keep_last < 1 || options.keep_every.count() < 0) {
                        throw UsageError(
                            "checkpoint: keep_last is {} and keep_every {} minutes; at least one "
                            "checkpoint is kept, and no time is negative",
                            options.keep_last, options.keep_every.count());
                      }
-                     place_ = make_place(location_);
+                     place_ = checkpoint_files::make_place(location_);
                      if (group_.rank() == 0) {
                        read_kept();  // refuses before anything is written
-                       owner_ = claim_place(location_);
+                       owner_ = checkpoint_files::claim_place(location_);
                        read_kept();  // until now another run may have saved
                      }
                    }));
-    throw_together(group_, caught([&] { place_->probe(); }));
-    sequence_ = static_cast<uint64_t>(gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
+    weights::throw_together(group_, weights::caught([&] { place_->probe(); }));
+    sequence_ = static_cast<uint64_t>(weights::gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
   }
 
   ~Impl() { join(); }
@@ -91,16 +91,16 @@ class CheckpointWriter::Impl {
     if (info.score && !std::isfinite(*info.score)) {
       info.score.reset();
     }
-    std::vector<SavedTensor> saved;
-    Share share;
-    const auto error = caught([&] {
+    std::vector<checkpoint::SavedTensor> saved;
+    checkpoint::Share share;
+    const auto error = weights::caught([&] {
       check(info);
-      saved = saved_tensors(tensors);
-      share = make_share(saved, {.rank = group_.rank(), .size = group_.size()});
+      saved = checkpoint::saved_tensors(tensors);
+      share = checkpoint::make_share(saved, {.rank = group_.rank(), .size = group_.size()});
     });
     agree(error, info, saved);
-    SavePlan plan{.step = info.step, .sequence = ++sequence_};
-    for (const SavedTensor& tensor : saved) {
+    checkpoint_files::SavePlan plan{.step = info.step, .sequence = ++sequence_};
+    for (const checkpoint::SavedTensor& tensor : saved) {
       plan.bytes += tensor.bytes;
     }
     if (info.attachments) {
@@ -108,7 +108,7 @@ class CheckpointWriter::Impl {
         plan.bytes += text.size();
       }
     }
-    save_ = std::make_unique<Save>(Save::Parts{group_, *place_, pool_, owner_.get()},
+    save_ = std::make_unique<checkpoint::Save>(checkpoint::Save::Parts{group_, *place_, pool_, owner_.get()},
                                    std::move(info), plan, std::move(saved), std::move(share));
     is_busy_ = true;
     try {
@@ -147,7 +147,7 @@ class CheckpointWriter::Impl {
   // What is there counts for retention, unless it is damaged: that is left alone. Shards are looked
   // at when something is about to go.
   void read_kept() {
-    const CheckpointList list = list_checkpoints(location_);
+    const checkpoint_files::CheckpointList list = checkpoint_files::list_checkpoints(location_);
     if (list.is_single) {
       throw UsageError("checkpoint: {} is a checkpoint; give the folder that it is in", location_);
     }
@@ -161,11 +161,11 @@ class CheckpointWriter::Impl {
                                     : fmt::format("{} checkpoints", list.entries.size()),
           list.entries[0].path);
     }
-    check_pointers(location_);
+    checkpoint_files::check_pointers(location_);
     kept_.clear();
-    for (const ListedCheckpoint& entry : list.entries) {
+    for (const checkpoint_files::ListedCheckpoint& entry : list.entries) {
       if (entry.problem.empty()) {
-        kept_.push_back({.name = checkpoint_name(entry.step),
+        kept_.push_back({.name = checkpoint_files::checkpoint_name(entry.step),
                          .sequence = entry.manifest.sequence,
                          .created_s = entry.manifest.created_s,
                          .score = entry.manifest.score,
@@ -177,12 +177,12 @@ class CheckpointWriter::Impl {
 
   // Collective, and one round of it when all is well.
   void agree(const std::exception_ptr& error, const CheckpointInfo& info,
-             const std::vector<SavedTensor>& tensors) {
+             const std::vector<checkpoint::SavedTensor>& tensors) {
     constexpr int64_t kFailed = -1;
-    const uint64_t mark = fingerprint_of(tensors) ^ static_cast<uint64_t>(info.step) * 0x9e3779b9u;
-    const auto marks = gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
+    const uint64_t mark = checkpoint::fingerprint_of(tensors) ^ static_cast<uint64_t>(info.step) * 0x9e3779b9u;
+    const auto marks = weights::gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
     if (std::find(marks.begin(), marks.end(), kFailed) != marks.end()) {
-      throw_together(group_, error);
+      weights::throw_together(group_, error);
     }
     for (size_t i = 1; i < marks.size(); ++i) {
       if (marks[i] != marks[0]) {
@@ -197,7 +197,7 @@ class CheckpointWriter::Impl {
 
   void run() {
     SaveResult result = save_->run();
-    result.path = joined_location(location_, checkpoint_name(result.step));
+    result.path = checkpoint_files::joined_location(location_, checkpoint_files::checkpoint_name(result.step));
     if (result.committed && group_.rank() == 0) {
       log::info("checkpoint", "{}: {:.1f} MB in {:.2f} s", result.path,
                 static_cast<double>(result.bytes) / 1e6, result.seconds);
@@ -216,42 +216,42 @@ class CheckpointWriter::Impl {
 
   // The new one is there: `latest` and `best` say so, and others may go.
   void tidy() {
-    const std::string name = checkpoint_name(save_->plan().step);
-    std::erase_if(kept_, [&](const KeptCheckpoint& kept) { return kept.name == name; });
+    const std::string name = checkpoint_files::checkpoint_name(save_->plan().step);
+    std::erase_if(kept_, [&](const checkpoint_files::KeptCheckpoint& kept) { return kept.name == name; });
     kept_.push_back({.name = name,
                      .sequence = save_->plan().sequence,
                      .created_s = save_->created_s(),
                      .score = save_->info().score});
-    place_->point(kLatestFile, name);
-    const RetentionRules rules{.keep_last = options_.keep_last,
+    place_->point(checkpoint_files::kLatestFile, name);
+    const checkpoint_files::RetentionRules rules{.keep_last = options_.keep_last,
                                .keep_every = options_.keep_every,
                                .keep_best = options_.keep_best};
-    std::vector<std::string> old = superfluous(kept_, rules);
+    std::vector<std::string> old = checkpoint_files::superfluous(kept_, rules);
     while (!old.empty() && forget_damaged(rules)) {
-      old = superfluous(kept_, rules);
+      old = checkpoint_files::superfluous(kept_, rules);
     }
-    if (const KeptCheckpoint* best = best_of(kept_); best != nullptr && options_.keep_best) {
-      place_->point(kBestFile, best->name);
+    if (const checkpoint_files::KeptCheckpoint* best = checkpoint_files::best_of(kept_); best != nullptr && options_.keep_best) {
+      place_->point(checkpoint_files::kBestFile, best->name);
     }
-    pass(SavePoint::Committed);
+    checkpoint_files::pass(checkpoint_files::SavePoint::Committed);
     for (const std::string& superseded : old) {
       place_->remove(superseded);
-      std::erase_if(kept_, [&](const KeptCheckpoint& kept) { return kept.name == superseded; });
+      std::erase_if(kept_, [&](const checkpoint_files::KeptCheckpoint& kept) { return kept.name == superseded; });
     }
   }
 
   // Looks at the bytes of those that others would go for, unless this run wrote them. True if one
   // counts no more.
-  bool forget_damaged(const RetentionRules& rules) {
-    for (const std::string& name : relied_on(kept_, rules)) {
+  bool forget_damaged(const checkpoint_files::RetentionRules& rules) {
+    for (const std::string& name : checkpoint_files::relied_on(kept_, rules)) {
       const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                     [&](const KeptCheckpoint& one) { return one.name == name; });
+                                     [&](const checkpoint_files::KeptCheckpoint& one) { return one.name == name; });
       if (kept->is_sound) {
         continue;
       }
-      if (const std::string damage = damage_of(joined_location(location_, name)); !damage.empty()) {
+      if (const std::string damage = checkpoint_files::damage_of(checkpoint_files::joined_location(location_, name)); !damage.empty()) {
         log::warn("checkpoint", "{} is damaged and counts for nothing; remove it: {}",
-                  joined_location(location_, name), damage);
+                  checkpoint_files::joined_location(location_, name), damage);
         kept_.erase(kept);
         return true;
       }
@@ -263,12 +263,12 @@ class CheckpointWriter::Impl {
   const std::string location_;
   Group group_;  // one thread at a time: begin() waits for the one that saves
   const CheckpointOptions options_;
-  std::unique_ptr<CheckpointPlace> place_;
-  std::unique_ptr<PlaceOwner> owner_;  // of rank 0
-  std::vector<KeptCheckpoint> kept_;   // of rank 0
+  std::unique_ptr<checkpoint_files::CheckpointPlace> place_;
+  std::unique_ptr<checkpoint_files::PlaceOwner> owner_;  // of rank 0
+  std::vector<checkpoint_files::KeptCheckpoint> kept_;   // of rank 0
   uint64_t sequence_ = 0;
-  CopyPool pool_;
-  std::unique_ptr<Save> save_;
+  checkpoint::CopyPool pool_;
+  std::unique_ptr<checkpoint::Save> save_;
   std::atomic<bool> is_busy_ = false;
   std::mutex mutex_;
   std::vector<SaveResult> results_;

@@ -35,12 +35,12 @@ std::string name_in(const std::string& location) {
 // `latest` and `best` hold a name beside them.
 std::string followed(const std::string& location) {
   const std::string name = name_in(location);
-  if (name != kLatestFile && name != kBestFile) {
+  if (name != checkpoint_files::kLatestFile && name != checkpoint_files::kBestFile) {
     return location;
   }
   const size_t slash = location.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : location.substr(0, slash);
-  const auto storage = open_storage(folder);
+  const auto storage = storage::open_storage(folder);
   const auto found = storage->find(name);
   if (!found) {
     return location;
@@ -49,15 +49,15 @@ std::string followed(const std::string& location) {
   const auto source = storage->open(name);
   std::string text = source->read_text(0, std::min(source->size(), kMaxNameBytes));
   text.erase(text.find_last_not_of(" \n") + 1);
-  if (!step_of(text)) {
-    throw FormatError("{}: {} is no name of a checkpoint", location, shown(text));
+  if (!checkpoint_files::step_of(text)) {
+    throw FormatError("{}: {} is no name of a checkpoint", location, base::shown(text));
   }
-  return joined_location(folder, text);
+  return checkpoint_files::joined_location(folder, text);
 }
 
-ListedCheckpoint read_entry(const Storage& storage, const std::string& file,
+checkpoint_files::ListedCheckpoint read_entry(const storage::Storage& storage, const std::string& file,
                             const std::string& path) {
-  ListedCheckpoint entry{.path = path, .step = step_of(name_in(path)).value_or(-1)};
+  checkpoint_files::ListedCheckpoint entry{.path = path, .step = checkpoint_files::step_of(name_in(path)).value_or(-1)};
   try {
     const auto source = storage.open(file);
     if (source->size() > kMaxManifestBytes) {
@@ -65,7 +65,7 @@ ListedCheckpoint read_entry(const Storage& storage, const std::string& file,
                         kMaxManifestBytes);
     }
     entry.text = source->read_text(0, source->size());
-    entry.manifest = parse_manifest(source->name(), entry.text);
+    entry.manifest = checkpoint_files::parse_manifest(source->name(), entry.text);
     entry.step = entry.manifest.step;
   } catch (const FormatError& error) {
     entry.problem = error.what();
@@ -75,24 +75,24 @@ ListedCheckpoint read_entry(const Storage& storage, const std::string& file,
   return entry;
 }
 
-bool is_newer(const ListedCheckpoint& a, const ListedCheckpoint& b) {
-  const auto key = [](const ListedCheckpoint& entry) {
+bool is_newer(const checkpoint_files::ListedCheckpoint& a, const checkpoint_files::ListedCheckpoint& b) {
+  const auto key = [](const checkpoint_files::ListedCheckpoint& entry) {
     return std::tuple(!entry.problem.empty(), entry.manifest.sequence, entry.step);
   };
   return key(a) > key(b);
 }
 
 std::string manifest_path(const std::string& name) {
-  return fmt::format("{}/{}", name, kManifestFile);
+  return fmt::format("{}/{}", name, checkpoint_files::kManifestFile);
 }
 
 // Names of the folders that are committed checkpoints, or have shards and lost their manifest.
-std::vector<std::string> checkpoint_names(const Storage& storage) {
+std::vector<std::string> checkpoint_names(const storage::Storage& storage) {
   std::vector<std::string> names;
-  for (const ObjectInfo& object : storage.list(std::string(kStepPrefix))) {
+  for (const storage::ObjectInfo& object : storage.list(std::string(kStepPrefix))) {
     const std::string name = object.path.substr(0, object.path.find('/'));
-    if (step_of(name) && name.size() < object.path.size() &&
-        is_own_file(object.path.substr(name.size() + 1)) &&
+    if (checkpoint_files::step_of(name) && name.size() < object.path.size() &&
+        checkpoint_files::is_own_file(object.path.substr(name.size() + 1)) &&
         (names.empty() || names.back() != name)) {
       names.push_back(name);
     }
@@ -102,36 +102,36 @@ std::vector<std::string> checkpoint_names(const Storage& storage) {
 
 }  // namespace
 
-std::string checkpoint_name(int64_t step) {
+std::string checkpoint_files::checkpoint_name(int64_t step) {
   return fmt::format("{}{:08}", kStepPrefix, step);
 }
 
-std::optional<int64_t> step_of(std::string_view name) {
+std::optional<int64_t> checkpoint_files::step_of(std::string_view name) {
   int64_t step = 0;
   if (!name.starts_with(kStepPrefix)) {
     return std::nullopt;
   }
   const auto [end, error] =
       std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
-  const bool is_step = error == std::errc() && step >= 0 && checkpoint_name(step) == name;
+  const bool is_step = error == std::errc() && step >= 0 && checkpoint_files::checkpoint_name(step) == name;
   return is_step && end == name.data() + name.size() ? std::optional(step) : std::nullopt;
 }
 
-std::string joined_location(const std::string& folder, const std::string& name) {
+std::string checkpoint_files::joined_location(const std::string& folder, const std::string& name) {
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
 }
 
-void check_pointers(const std::string& location) {
+void checkpoint_files::check_pointers(const std::string& location) {
   constexpr uint64_t kMaxPointerBytes = 64;
-  const Location place = parse_location(location);
+  const storage::Location place = storage::parse_location(location);
   if (!place.is_s3 && !std::filesystem::exists(place.path)) {
     return;
   }
-  const auto storage = open_storage(location);
-  for (const char* pointer : {kLatestFile, kBestFile}) {
+  const auto storage = storage::open_storage(location);
+  for (const char* pointer : {checkpoint_files::kLatestFile, checkpoint_files::kBestFile}) {
     std::error_code ignored;
     const auto type =
-        std::filesystem::symlink_status(joined_location(place.path, pointer), ignored);
+        std::filesystem::symlink_status(checkpoint_files::joined_location(place.path, pointer), ignored);
     bool is_own =
         place.is_s3 || !std::filesystem::exists(type) || std::filesystem::is_regular_file(type);
     if (const auto found = storage->find(pointer); is_own && found) {
@@ -139,59 +139,59 @@ void check_pointers(const std::string& location) {
                              ? "too long"
                              : storage->open(pointer)->read_text(0, found->size_bytes);
       text.resize(text.find_last_not_of('\n') + 1);
-      is_own = text.empty() || step_of(text);
+      is_own = text.empty() || checkpoint_files::step_of(text);
     }
     if (!is_own) {
       throw UsageError(
           "checkpoint: lockstep has not written {}, and a save would replace it by the name of a "
           "checkpoint; move it away, or set checkpoint.dir to another place",
-          joined_location(location, pointer));
+          checkpoint_files::joined_location(location, pointer));
     }
   }
 }
 
-CheckpointList list_checkpoints(const std::string& given) {
+checkpoint_files::CheckpointList checkpoint_files::list_checkpoints(const std::string& given) {
   const std::string location = followed(given);
-  const Location place = parse_location(location);
+  const storage::Location place = storage::parse_location(location);
   if (!place.is_s3 && !std::filesystem::exists(place.path)) {
     return {};
   }
-  const auto storage = open_storage(location);
-  if (storage->find(std::string(kManifestFile))) {
+  const auto storage = storage::open_storage(location);
+  if (storage->find(std::string(checkpoint_files::kManifestFile))) {
     return {.is_single = true,
-            .entries = {read_entry(*storage, std::string(kManifestFile), location)}};
+            .entries = {read_entry(*storage, std::string(checkpoint_files::kManifestFile), location)}};
   }
-  if (step_of(name_in(location))) {
-    throw IoError("{}: no {} in it: this checkpoint was never committed", location, kManifestFile);
+  if (checkpoint_files::step_of(name_in(location))) {
+    throw IoError("{}: no {} in it: this checkpoint was never committed", location, checkpoint_files::kManifestFile);
   }
-  CheckpointList list;
+  checkpoint_files::CheckpointList list;
   for (const std::string& name : checkpoint_names(*storage)) {
     // On S3 shards without a manifest are a save that did not end; a folder gets its name last.
     if (!place.is_s3 || storage->find(manifest_path(name))) {
       list.entries.push_back(
-          read_entry(*storage, manifest_path(name), joined_location(location, name)));
+          read_entry(*storage, manifest_path(name), checkpoint_files::joined_location(location, name)));
     }
   }
   std::sort(list.entries.begin(), list.entries.end(), is_newer);
   return list;
 }
 
-void verify_file(const std::string& path, const Manifest& manifest, size_t which) {
-  const ManifestShard& shard = manifest.file(which);
-  const std::string file = joined_location(path, shard.file);
-  const auto source = open_direct_source(file);
+void checkpoint_files::verify_file(const std::string& path, const checkpoint_files::Manifest& manifest, size_t which) {
+  const checkpoint_files::ManifestShard& shard = manifest.file(which);
+  const std::string file = checkpoint_files::joined_location(path, shard.file);
+  const auto source = storage::open_direct_source(file);
   if (source->size() != shard.size_bytes) {
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), shard.size_bytes);
   }
   // By pages, for reads past the page cache.
-  const Mapping memory(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  const ReadOptions reads{.num_threads = is_remote(path) ? kRemoteReads : 1,
-                          .chunk_bytes = is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
-  ShardHash hash;
+  const base::Mapping memory(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  const storage::ReadOptions reads{.num_threads = storage::is_remote(path) ? kRemoteReads : 1,
+                          .chunk_bytes = storage::is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
+  checkpoint_files::ShardHash hash;
   for (uint64_t offset = 0; offset < shard.size_bytes; offset += kReadBytes) {
     const std::span<std::byte> bytes(memory.data(),
                                      std::min<uint64_t>(kReadBytes, shard.size_bytes - offset));
-    read_parallel(*source, offset, bytes, reads);
+    storage::read_parallel(*source, offset, bytes, reads);
     hash.add(bytes.data(), bytes.size());
   }
   if (const std::string found = hash.hex(); found != shard.xxh3) {
@@ -199,20 +199,20 @@ void verify_file(const std::string& path, const Manifest& manifest, size_t which
   }
 }
 
-std::string damage_of(const std::string& path) {
+std::string checkpoint_files::damage_of(const std::string& path) {
   try {
-    const CheckpointList list = list_checkpoints(path);
+    const checkpoint_files::CheckpointList list = checkpoint_files::list_checkpoints(path);
     if (!list.is_single || !list.entries[0].problem.empty()) {
       return list.is_single ? list.entries[0].problem : path + ": there is no manifest";
     }
-    const Manifest& manifest = list.entries[0].manifest;
+    const checkpoint_files::Manifest& manifest = list.entries[0].manifest;
     for (size_t i = 0; i < manifest.num_files(); ++i) {
-      const ManifestShard& file = manifest.file(i);
-      if (!is_remote(path)) {
-        verify_file(path, manifest, i);
-      } else if (const auto found = find_file(joined_location(path, file.file));
+      const checkpoint_files::ManifestShard& file = manifest.file(i);
+      if (!storage::is_remote(path)) {
+        checkpoint_files::verify_file(path, manifest, i);
+      } else if (const auto found = storage::find_file(checkpoint_files::joined_location(path, file.file));
                  !found || found->size_bytes != file.size_bytes) {
-        return fmt::format("{}: {} bytes, and {} were written", joined_location(path, file.file),
+        return fmt::format("{}: {} bytes, and {} were written", checkpoint_files::joined_location(path, file.file),
                            found ? found->size_bytes : 0, file.size_bytes);
       }
     }
@@ -224,14 +224,14 @@ std::string damage_of(const std::string& path) {
 
 std::vector<CheckpointCheck> verify_checkpoints(const std::string& location) {
   std::vector<CheckpointCheck> checks;
-  for (const ListedCheckpoint& entry : list_checkpoints(location).entries) {
+  for (const checkpoint_files::ListedCheckpoint& entry : checkpoint_files::list_checkpoints(location).entries) {
     CheckpointCheck check{.path = entry.path,
                           .step = entry.step,
                           .bytes = entry.manifest.shard_bytes(),
                           .problem = entry.problem};
     for (size_t i = 0; i < entry.manifest.num_files() && check.problem.empty(); ++i) {
       try {
-        verify_file(entry.path, entry.manifest, i);
+        checkpoint_files::verify_file(entry.path, entry.manifest, i);
       } catch (const FormatError& error) {
         check.problem = error.what();
       } catch (const IoError& error) {

@@ -9,7 +9,7 @@
 #include "checkpoint_files/manifest.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 // "step-00000100".
 std::string checkpoint_name(int64_t step);
@@ -53,4 +53,4 @@ void verify_file(const std::string& path, const Manifest& manifest, size_t which
 // in a bucket, which keeps checksums of its own, the manifest and the sizes of its files.
 std::string damage_of(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -8,7 +8,7 @@
 #include "base/unique_fd.h"
 #include "checkpoint_files/place.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -17,11 +17,11 @@ constexpr uint64_t kPage = 4096;  // what O_DIRECT wants offsets, sizes and addr
 class DirectFile : public ShardSink {
  public:
   DirectFile(const std::string& path, uint64_t bytes)
-      : path_(path), fd_(open_file(path, O_WRONLY | O_CREAT | O_TRUNC)) {
+      : path_(path), fd_(base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC)) {
     // Some file systems cannot take room ahead: there a full disk shows while writing.
     if (bytes > 0 && ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0 &&
         errno != EOPNOTSUPP && errno != ENOSYS) {
-      throw IoError("cannot take {} bytes for {}: {}", bytes, path, errno_text(errno));
+      throw IoError("cannot take {} bytes for {}: {}", bytes, path, base::errno_text(errno));
     }
     direct_.reset(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
   }
@@ -39,7 +39,7 @@ class DirectFile : public ShardSink {
       } else if (is_direct && errno == EINVAL) {
         direct_.reset();  // this file system wants more, or has none of it
       } else if (errno != EINTR) {
-        throw IoError("cannot write {} at offset {}: {}", path_, size_ + done, errno_text(errno));
+        throw IoError("cannot write {} at offset {}: {}", path_, size_ + done, base::errno_text(errno));
       }
     }
     size_ += bytes.size();
@@ -47,7 +47,7 @@ class DirectFile : public ShardSink {
 
   void finish() override {
     if (::fsync(fd_.get()) != 0) {
-      throw IoError("cannot sync {}: {}", path_, errno_text(errno));
+      throw IoError("cannot sync {}: {}", path_, base::errno_text(errno));
     }
     direct_.reset();
     fd_.reset();
@@ -55,8 +55,8 @@ class DirectFile : public ShardSink {
 
  private:
   const std::string path_;
-  UniqueFd fd_;
-  UniqueFd direct_;
+  base::UniqueFd fd_;
+  base::UniqueFd direct_;
   uint64_t size_ = 0;
 };
 
@@ -66,4 +66,4 @@ std::unique_ptr<ShardSink> make_direct_file(const std::string& path, uint64_t by
   return std::make_unique<DirectFile>(path, bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

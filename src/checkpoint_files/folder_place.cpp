@@ -17,7 +17,7 @@
 #include "checkpoint_files/points.h"
 #include "checkpoint_files/checkpoint_list.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -26,21 +26,21 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPart = ".part";
 
 void sync_folder(const std::string& path) {
-  const UniqueFd folder = open_file(path, O_RDONLY | O_DIRECTORY);
+  const base::UniqueFd folder = base::open_file(path, O_RDONLY | O_DIRECTORY);
   if (::fsync(folder.get()) != 0) {
-    throw IoError("cannot sync the folder {}: {}", path, errno_text(errno));
+    throw IoError("cannot sync the folder {}: {}", path, base::errno_text(errno));
   }
 }
 
 void rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) {
-    throw IoError("cannot rename {} to {}: {}", from, to, errno_text(errno));
+    throw IoError("cannot rename {} to {}: {}", from, to, base::errno_text(errno));
   }
 }
 
 void remove_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    throw IoError("cannot remove {}: {}", path, errno_text(errno));
+    throw IoError("cannot remove {}: {}", path, base::errno_text(errno));
   }
 }
 
@@ -76,14 +76,14 @@ void remove_hidden(const std::string& folder) {
   if (::rmdir(folder.c_str()) != 0 && errno != ENOENT) {
     throw IoError("cannot remove {}: {}", folder,
                   errno == ENOTEMPTY || errno == EEXIST ? "there are files of others in it"
-                                                        : errno_text(errno));
+                                                        : base::errno_text(errno));
   }
 }
 
 uint64_t free_bytes(const std::string& folder) {
   struct statvfs info {};
   if (::statvfs(folder.c_str(), &info) != 0) {
-    throw IoError("cannot look at {}: {}", folder, errno_text(errno));
+    throw IoError("cannot look at {}: {}", folder, base::errno_text(errno));
   }
   return info.f_bavail * info.f_frsize;
 }
@@ -113,10 +113,10 @@ class FolderPlace : public CheckpointPlace {
           "system",
           folder_);
     }
-    const std::string path = joined_location(folder_, ".lockstep-probe-" + make_secret());
+    const std::string path = joined_location(folder_, ".lockstep-probe-" + base::make_secret());
     try {
-      const UniqueFd fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
-      write_all(fd.get(), path.data(), path.size());
+      const base::UniqueFd fd = base::open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+      base::write_all(fd.get(), path.data(), path.size());
       remove_file(path);
     } catch (const IoError& error) {
       ::unlink(path.c_str());
@@ -168,11 +168,11 @@ class FolderPlace : public CheckpointPlace {
     const std::string part = part_of(save.step);
     const std::string target = joined_location(folder_, checkpoint_name(save.step));
     {
-      const UniqueFd fd = open_file(joined_location(part, std::string(kManifestFile)),
+      const base::UniqueFd fd = base::open_file(joined_location(part, std::string(kManifestFile)),
                                     O_WRONLY | O_CREAT | O_TRUNC);
-      write_all(fd.get(), manifest.data(), manifest.size());
+      base::write_all(fd.get(), manifest.data(), manifest.size());
       if (::fsync(fd.get()) != 0) {
-        throw IoError("cannot sync the manifest in {}: {}", part, errno_text(errno));
+        throw IoError("cannot sync the manifest in {}: {}", part, base::errno_text(errno));
       }
     }
     sync_folder(part);
@@ -206,7 +206,7 @@ class FolderPlace : public CheckpointPlace {
   }
 
   void point(const std::string& pointer, const std::string& name) override {
-    write_file_atomically(joined_location(folder_, pointer), name + "\n");
+    base::write_file_atomically(joined_location(folder_, pointer), name + "\n");
   }
 
  private:
@@ -272,4 +272,4 @@ std::unique_ptr<CheckpointPlace> make_folder_place(const std::string& folder) {
   return std::make_unique<FolderPlace>(folder);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

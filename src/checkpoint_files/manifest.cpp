@@ -15,7 +15,7 @@
 
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -51,16 +51,16 @@ Json to_json(const ManifestTensor& tensor) {
     pieces.push_back({piece.shard, piece.offset_bytes, piece.begin, piece.count});
   }
   return {{"name", tensor.name},
-          {"dtype", name_of(tensor.dtype)},
+          {"dtype", formats::name_of(tensor.dtype)},
           {"shape", tensor.shape},
           {"pieces", std::move(pieces)}};
 }
 
 // Of all types, also those that safetensors lacks.
-std::optional<DType> dtype_named(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(DType::C128); ++i) {
-    if (name_of(static_cast<DType>(i)) == name) {
-      return static_cast<DType>(i);
+std::optional<formats::DType> dtype_named(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
+    if (formats::name_of(static_cast<formats::DType>(i)) == name) {
+      return static_cast<formats::DType>(i);
     }
   }
   return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<DType> dtype_named(std::string_view name) {
 ManifestTensor tensor_of(const Json& json) {
   const auto dtype = dtype_named(json.at("dtype").get<std::string>());
   if (!dtype) {
-    throw FormatError("no type is called {}", shown(json.at("dtype").get<std::string>()));
+    throw FormatError("no type is called {}", base::shown(json.at("dtype").get<std::string>()));
   }
   ManifestTensor tensor{.name = json.at("name").get<std::string>(),
                         .dtype = *dtype,
@@ -121,10 +121,10 @@ void check_files(const Manifest& manifest) {
   for (size_t i = 0; i < manifest.num_files(); ++i) {
     const std::string& file = manifest.file(i).file;
     if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos) {
-      throw FormatError("{} is no name of a shard", shown(file));
+      throw FormatError("{} is no name of a shard", base::shown(file));
     }
     if (!seen.insert(file).second) {
-      throw FormatError("the file {} stands there twice", shown(file));
+      throw FormatError("the file {} stands there twice", base::shown(file));
     }
   }
 }
@@ -138,37 +138,37 @@ void check_attachments(const Manifest& manifest) {
   for (const ManifestAttachment& attachment : manifest.attachments) {
     if (!is_attachment_name(attachment.name) || !names.insert(attachment.name).second) {
       throw FormatError("{} is no name of an attachment, or stands there twice",
-                        shown(attachment.name));
+                        base::shown(attachment.name));
     }
     if (attachment.stored.size_bytes > kMaxAttachmentBytes) {
-      throw FormatError("attachment {} has {} bytes, the limit is {}", shown(attachment.name),
+      throw FormatError("attachment {} has {} bytes, the limit is {}", base::shown(attachment.name),
                         attachment.stored.size_bytes, kMaxAttachmentBytes);
     }
   }
 }
 
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
-  const auto num_elements = checked_elements(tensor.shape);
-  const auto bytes = checked_bytes(tensor.dtype, tensor.shape);
-  if (!num_elements || !bytes || tensor.shape.size() > kMaxDims || bits_of(tensor.dtype) < 8) {
-    throw FormatError("tensor {} cannot be {}", shown(tensor.name),
-                      to_string(tensor.dtype, tensor.shape));
+  const auto num_elements = formats::checked_elements(tensor.shape);
+  const auto bytes = formats::checked_bytes(tensor.dtype, tensor.shape);
+  if (!num_elements || !bytes || tensor.shape.size() > formats::kMaxDims || formats::bits_of(tensor.dtype) < 8) {
+    throw FormatError("tensor {} cannot be {}", base::shown(tensor.name),
+                      formats::to_string(tensor.dtype, tensor.shape));
   }
-  const auto element_bytes = static_cast<uint64_t>(bits_of(tensor.dtype) / 8);
+  const auto element_bytes = static_cast<uint64_t>(formats::bits_of(tensor.dtype) / 8);
   uint64_t next = 0;
   for (const ManifestPiece& piece : tensor.pieces) {
-    const auto size = checked_multiply(piece.count, element_bytes);
-    const auto end = size ? checked_add(piece.offset_bytes, *size) : std::nullopt;
+    const auto size = formats::checked_multiply(piece.count, element_bytes);
+    const auto end = size ? formats::checked_add(piece.offset_bytes, *size) : std::nullopt;
     if (piece.begin != next || piece.count > *num_elements - next ||
         piece.shard >= manifest.shards.size() || !end ||
         *end > manifest.shards[piece.shard].size_bytes) {
       throw FormatError("the piece of tensor {} at element {} is not where it can be",
-                        shown(tensor.name), piece.begin);
+                        base::shown(tensor.name), piece.begin);
     }
     next += piece.count;
   }
   if (next != *num_elements) {
-    throw FormatError("the pieces of tensor {} have {} of its {} elements", shown(tensor.name),
+    throw FormatError("the pieces of tensor {} have {} of its {} elements", base::shown(tensor.name),
                       next, *num_elements);
   }
 }
@@ -183,7 +183,7 @@ void check(const Manifest& manifest) {
   for (const ManifestTensor& tensor : manifest.tensors) {
     check_tensor(manifest, tensor);
     if (!names.insert(tensor.name).second) {
-      throw FormatError("the name {} stands there twice", shown(tensor.name));
+      throw FormatError("the name {} stands there twice", base::shown(tensor.name));
     }
   }
 }
@@ -201,7 +201,7 @@ std::string_view checked_body(const std::string& name, std::string_view text) {
   const std::string found = hex_of(XXH3_128bits(body.data(), body.size()));
   if (found != written) {
     throw FormatError("{}: the manifest is damaged: its XXH3 is {}, and {} was written", name,
-                      found, shown(written));
+                      found, base::shown(written));
   }
   return body;
 }
@@ -296,4 +296,4 @@ std::string ShardHash::hex() const {
   return hex_of(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

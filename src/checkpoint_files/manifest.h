@@ -11,7 +11,7 @@
 
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 // Elements [begin, begin + count) of a tensor, flat.
 struct ManifestPiece {
@@ -23,7 +23,7 @@ struct ManifestPiece {
 
 struct ManifestTensor {
   std::string name;
-  DType dtype = DType::F32;
+  formats::DType dtype = formats::DType::F32;
   std::vector<int64_t> shape;
   std::vector<ManifestPiece> pieces;  // in rising order, without a hole
 };
@@ -88,4 +88,4 @@ class ShardHash {
   void* state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -6,7 +6,7 @@
 
 #include "checkpoint_files/manifest.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -67,4 +67,4 @@ bool is_own_file(std::string_view name) {
   return name == kManifestFile || is_shard(name) || is_attachment(name);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

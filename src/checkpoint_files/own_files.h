@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 // "shard-00001-of-00004.safetensors"; with the save's number where shards of an older save of the
 // same step stay beside it until the manifest is replaced:
@@ -22,4 +22,4 @@ std::string attachment_file_name(const std::string& name, std::optional<uint64_t
 // Whether it is the manifest's name or one that these functions give, and no other.
 bool is_own_file(std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

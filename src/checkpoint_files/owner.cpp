@@ -24,11 +24,10 @@
 #include "checkpoint_files/owner_medium.h"
 #include "checkpoint_files/checkpoint_list.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
-using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 // What the record holds.
@@ -47,7 +46,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Owner, token, host, job, boot, network, pid, 
 
 std::string boot_id() {
   try {
-    return read_file("/proc/sys/kernel/random/boot_id", 100);
+    return base::read_file("/proc/sys/kernel/random/boot_id", 100);
   } catch (const IoError&) {
     return "";
   }
@@ -57,32 +56,32 @@ Owner own_record() {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   std::error_code ignored;
-  return {.token = make_secret(),
+  return {.token = base::make_secret(),
           .host = host,
-          .job = Env().text("LOCKSTEP_JOB_ID").value_or(""),
+          .job = base::Env().text("LOCKSTEP_JOB_ID").value_or(""),
           .boot = boot_id(),
           .network = std::filesystem::read_symlink("/proc/self/ns/net", ignored).string(),
-          .pid = host_pid(),
+          .pid = base::host_pid(),
           .since_s = static_cast<int64_t>(::time(nullptr))};
 }
 
 std::string text_of(const Owner& owner) {
-  return Json(owner).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return nlohmann::json(owner).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 // Nothing if it is none: a writer that was killed in the middle of it has left it.
 std::optional<Owner> parse_owner(const std::optional<std::string>& text) {
   try {
-    return text ? std::optional(Json::parse(*text).get<Owner>()) : std::nullopt;
-  } catch (const Json::exception&) {
+    return text ? std::optional(nlohmann::json::parse(*text).get<Owner>()) : std::nullopt;
+  } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
 }
 
 // Takes the name that tells processes of this network namespace that the claim's process lives: it
 // goes with the process. An empty one if it is taken, or there are no such sockets here.
-UniqueFd bind_name(const std::string& token) {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+base::UniqueFd bind_name(const std::string& token) {
+  base::UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "lockstep-owner-" + token;  // behind a zero: no file
@@ -91,7 +90,7 @@ UniqueFd bind_name(const std::string& token) {
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
   return fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0
              ? std::move(fd)
-             : UniqueFd();
+             : base::UniqueFd();
 }
 
 class Claim : public PlaceOwner {
@@ -180,8 +179,8 @@ class Claim : public PlaceOwner {
 
   bool has_beat(const std::string& text, const Owner& owner) const {
     log::warn("checkpoint", "{} has a record of another run{}; waiting up to {} for a sign of it",
-              location_, who(owner), to_text(times_.patience));
-    const Deadline deadline = Deadline::after(times_.patience);
+              location_, who(owner), base::to_text(times_.patience));
+    const base::Deadline deadline = base::Deadline::after(times_.patience);
     while (!deadline.expired()) {
       std::this_thread::sleep_for(std::min(times_.beat / 4, milliseconds(1000)));
       if (const auto now = medium_->read(); now != text) {
@@ -228,7 +227,7 @@ class Claim : public PlaceOwner {
   const OwnerTimes times_;
   const std::unique_ptr<OwnerMedium> medium_;
   Owner own_;
-  const UniqueFd name_;
+  const base::UniqueFd name_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_over_ = false;
@@ -241,4 +240,4 @@ std::unique_ptr<PlaceOwner> claim_place(const std::string& location, OwnerTimes 
   return std::make_unique<Claim>(location, times);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

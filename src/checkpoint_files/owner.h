@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 inline constexpr const char* kOwnerFile = ".lockstep-owner";
 
@@ -35,4 +35,4 @@ class PlaceOwner {
 // do, if another run has it; IoError if the record cannot be written.
 std::unique_ptr<PlaceOwner> claim_place(const std::string& location, OwnerTimes times = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

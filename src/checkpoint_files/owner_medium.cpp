@@ -16,7 +16,7 @@
 #include "storage/location.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -53,7 +53,7 @@ class FileMedium : public OwnerMedium {
     if (!fs::exists(path_, ignored)) {
       return std::nullopt;
     }
-    std::string text = read_file(path_, kMaxRecordBytes);
+    std::string text = base::read_file(path_, kMaxRecordBytes);
     return text.empty() ? std::nullopt : std::optional(std::move(text));
   }
 
@@ -66,7 +66,7 @@ class FileMedium : public OwnerMedium {
       if (is_first) {
         ::unlink(path_.c_str());
       }
-      throw IoError("checkpoint: cannot write {}: {}", path_, errno_text(error));
+      throw IoError("checkpoint: cannot write {}: {}", path_, base::errno_text(error));
     }
     return true;
   }
@@ -78,12 +78,12 @@ class FileMedium : public OwnerMedium {
   }
 
  private:
-  UniqueFd open_record() const {
-    UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  base::UniqueFd open_record() const {
+    base::UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!fd) {
       throw IoError(
           "checkpoint: cannot write to {}: {}; choose a checkpoint.dir that this user may write to",
-          folder_, errno_text(errno));
+          folder_, base::errno_text(errno));
     }
     return fd;
   }
@@ -113,12 +113,12 @@ class FileMedium : public OwnerMedium {
   const std::string folder_;
   const std::string path_;
   std::vector<fs::path> made_;
-  UniqueFd fd_;
+  base::UniqueFd fd_;
 };
 
 class ObjectMedium : public OwnerMedium {
  public:
-  explicit ObjectMedium(const std::string& location) : storage_(open_storage(location)) {}
+  explicit ObjectMedium(const std::string& location) : storage_(storage::open_storage(location)) {}
 
   OwnerLock lock() override { return OwnerLock::NoLocks; }
 
@@ -151,17 +151,17 @@ class ObjectMedium : public OwnerMedium {
   void remove() override { storage_->remove(kOwnerFile); }
 
  private:
-  const std::shared_ptr<Storage> storage_;
+  const std::shared_ptr<storage::Storage> storage_;
 };
 
 }  // namespace
 
 std::unique_ptr<OwnerMedium> make_owner_medium(const std::string& location) {
-  const Location place = parse_location(location);
+  const storage::Location place = storage::parse_location(location);
   if (place.is_s3) {
     return std::make_unique<ObjectMedium>(location);
   }
   return std::make_unique<FileMedium>(place.path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 enum class OwnerLock {
   Ours,
@@ -33,4 +33,4 @@ class OwnerMedium {
 
 std::unique_ptr<OwnerMedium> make_owner_medium(const std::string& location);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 // One shard being written, by one rank.
 class ShardSink {
@@ -69,4 +69,4 @@ std::unique_ptr<CheckpointPlace> make_remote_place(const std::string& location);
 // A file of its own, with room taken first. Throws IoError.
 std::unique_ptr<ShardSink> make_direct_file(const std::string& path, uint64_t bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 enum class SavePoint {
   Prepared,         // the hidden folder is there
@@ -25,4 +25,4 @@ inline void pass(SavePoint point) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

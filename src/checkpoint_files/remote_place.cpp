@@ -10,19 +10,19 @@
 #include "checkpoint_files/checkpoint_list.h"
 #include "storage/location.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
 class ObjectSink : public ShardSink {
  public:
-  explicit ObjectSink(std::unique_ptr<ObjectWriter> writer) : writer_(std::move(writer)) {}
+  explicit ObjectSink(std::unique_ptr<storage::ObjectWriter> writer) : writer_(std::move(writer)) {}
 
   void append(std::span<const std::byte> bytes) override { writer_->append(bytes); }
   void finish() override { writer_->commit(); }
 
  private:
-  std::unique_ptr<ObjectWriter> writer_;
+  std::unique_ptr<storage::ObjectWriter> writer_;
 };
 
 // "step-00000100" of "step-00000100/shard-...", if it is a file of a checkpoint; nothing for
@@ -40,10 +40,10 @@ std::optional<std::string> checkpoint_of(const std::string& path) {
 // an older one writes shards of other names.
 class RemotePlace : public CheckpointPlace {
  public:
-  explicit RemotePlace(const std::string& location) : storage_(open_storage(location)) {}
+  explicit RemotePlace(const std::string& location) : storage_(storage::open_storage(location)) {}
 
   void probe() override {
-    const std::string path = ".lockstep-probe-" + make_secret();
+    const std::string path = ".lockstep-probe-" + base::make_secret();
     try {
       const auto writer = storage_->create(path);
       writer->append(path);
@@ -58,13 +58,13 @@ class RemotePlace : public CheckpointPlace {
   void prepare(const SavePlan&) override {
     std::set<std::string> committed;
     const auto objects = storage_->list("step-");
-    for (const ObjectInfo& object : objects) {
+    for (const storage::ObjectInfo& object : objects) {
       if (const auto name = checkpoint_of(object.path);
           name && object.path.ends_with(kManifestFile)) {
         committed.insert(*name);
       }
     }
-    for (const ObjectInfo& object : objects) {
+    for (const storage::ObjectInfo& object : objects) {
       if (const auto name = checkpoint_of(object.path); name && !committed.contains(*name)) {
         log::info("checkpoint", "removing {}/{}, which a save that was killed left behind",
                   storage_->location(), object.path);
@@ -108,7 +108,7 @@ class RemotePlace : public CheckpointPlace {
 
   void remove(const std::string& name) override {
     storage_->remove(fmt::format("{}/{}", name, kManifestFile));
-    for (const ObjectInfo& object : storage_->list(name + "/")) {
+    for (const storage::ObjectInfo& object : storage_->list(name + "/")) {
       if (checkpoint_of(object.path)) {
         storage_->remove(object.path);
       }
@@ -131,7 +131,7 @@ class RemotePlace : public CheckpointPlace {
         named.insert(manifest.file(i).file);
       }
     }
-    for (const ObjectInfo& object : storage_->list(checkpoint_name(step) + "/")) {
+    for (const storage::ObjectInfo& object : storage_->list(checkpoint_name(step) + "/")) {
       if (checkpoint_of(object.path) &&
           !named.contains(object.path.substr(object.path.find('/') + 1))) {
         storage_->remove(object.path);
@@ -139,7 +139,7 @@ class RemotePlace : public CheckpointPlace {
     }
   }
 
-  const std::shared_ptr<Storage> storage_;
+  const std::shared_ptr<storage::Storage> storage_;
 };
 
 }  // namespace
@@ -149,8 +149,8 @@ std::unique_ptr<CheckpointPlace> make_remote_place(const std::string& location) 
 }
 
 std::unique_ptr<CheckpointPlace> make_place(const std::string& location) {
-  const Location place = parse_location(location);
+  const storage::Location place = storage::parse_location(location);
   return place.is_s3 ? make_remote_place(location) : make_folder_place(place.path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

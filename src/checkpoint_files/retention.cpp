@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::vector<std::string> superfluous(std::vector<KeptCheckpoint> checkpoints,
   return names;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 struct KeptCheckpoint {
   std::string name;
@@ -35,4 +35,4 @@ std::vector<std::string> relied_on(std::vector<KeptCheckpoint> checkpoints,
 std::vector<std::string> superfluous(std::vector<KeptCheckpoint> checkpoints,
                                      const RetentionRules& rules);
 
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_files

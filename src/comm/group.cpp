@@ -141,40 +141,40 @@ void check_overlap(const at::Tensor& whole, const at::Tensor& part, int rank,
 }
 
 // Fills in the deadline and the number.
-Call prepared(Backend& backend, Call call, std::chrono::milliseconds timeout) {
+comm::Call prepared(comm::Backend& backend, comm::Call call, std::chrono::milliseconds timeout) {
   if (timeout.count() < 0) {
     throw UsageError("{}: a timeout of {} ms is negative", call.signature(), timeout.count());
   }
   call.timeout = timeout == kGroupTimeout ? backend.timeout() : timeout;
-  call.deadline = Deadline::after(call.timeout);
+  call.deadline = base::Deadline::after(call.timeout);
   call.sequence = call.is_message() ? 0 : backend.next_sequence();
   return call;
 }
 
-Call all_reduce_call(const at::Tensor& tensor, const ReduceOptions& options) {
+comm::Call all_reduce_call(const at::Tensor& tensor, const ReduceOptions& options) {
   check_tensor(tensor, "all_reduce", "the tensor");
   check_reducible(tensor, options.op, "all_reduce");
   return {
-      .operation = Operation::AllReduce, .input = tensor, .output = tensor, .reduce = options.op};
+      .operation = comm::Operation::AllReduce, .input = tensor, .output = tensor, .reduce = options.op};
 }
 
-Call broadcast_call(const at::Tensor& tensor, const BroadcastOptions& options, int size) {
+comm::Call broadcast_call(const at::Tensor& tensor, const BroadcastOptions& options, int size) {
   check_tensor(tensor, "broadcast", "the tensor");
   check_rank(options.root, size, "broadcast", "root");
   return {
-      .operation = Operation::Broadcast, .input = tensor, .output = tensor, .peer = options.root};
+      .operation = comm::Operation::Broadcast, .input = tensor, .output = tensor, .peer = options.root};
 }
 
-Call all_gather_call(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
+comm::Call all_gather_call(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
   check_tensor(input, "all_gather", "input");
   check_tensor(output, "all_gather", "output");
   check_same_type(output, input, "all_gather");
   check_times(output, input, size, "all_gather", "output", "input");
   check_overlap(output, input, rank, "all_gather");
-  return {.operation = Operation::AllGather, .input = input, .output = output};
+  return {.operation = comm::Operation::AllGather, .input = input, .output = output};
 }
 
-Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
+comm::Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
                          const ReduceOptions& options, int rank, int size) {
   check_tensor(input, "reduce_scatter", "input");
   check_tensor(output, "reduce_scatter", "output");
@@ -182,18 +182,18 @@ Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
   check_times(input, output, size, "reduce_scatter", "input", "output");
   check_reducible(input, options.op, "reduce_scatter");
   check_overlap(input, output, rank, "reduce_scatter");
-  return {.operation = Operation::ReduceScatter,
+  return {.operation = comm::Operation::ReduceScatter,
           .input = input,
           .output = output,
           .reduce = options.op};
 }
 
-Call all_to_all_call(const at::Tensor& output, const at::Tensor& input,
+comm::Call all_to_all_call(const at::Tensor& output, const at::Tensor& input,
                      const AllToAllOptions& options, int rank, int size) {
   check_tensor(input, "all_to_all", "input");
   check_tensor(output, "all_to_all", "output");
   check_same_type(output, input, "all_to_all");
-  Call call{.operation = Operation::AllToAll, .input = input, .output = output};
+  comm::Call call{.operation = comm::Operation::AllToAll, .input = input, .output = output};
   call.input_splits = element_splits(input, options.input_splits, size, "input");
   call.output_splits = element_splits(output, options.output_splits, size, "output");
   const auto self = static_cast<size_t>(rank);
@@ -218,37 +218,37 @@ void check_message(int peer, int rank, int size, int tag, const char* operation)
   }
 }
 
-Call send_call(const at::Tensor& tensor, int to, const MessageOptions& options,
+comm::Call send_call(const at::Tensor& tensor, int to, const MessageOptions& options,
                const Group& group) {
   check_tensor(tensor, "send", "the tensor");
   check_message(to, group.rank(), group.size(), options.tag, "send");
-  return {.operation = Operation::Send, .input = tensor, .peer = to, .tag = options.tag};
+  return {.operation = comm::Operation::Send, .input = tensor, .peer = to, .tag = options.tag};
 }
 
-Call recv_call(const at::Tensor& tensor, int from, const MessageOptions& options,
+comm::Call recv_call(const at::Tensor& tensor, int from, const MessageOptions& options,
                const Group& group) {
   check_tensor(tensor, "recv", "the tensor");
   check_message(from, group.rank(), group.size(), options.tag, "recv");
-  return {.operation = Operation::Recv, .output = tensor, .peer = from, .tag = options.tag};
+  return {.operation = comm::Operation::Recv, .output = tensor, .peer = from, .tag = options.tag};
 }
 
 }  // namespace
 
 void Work::wait() {
   if (state_) {
-    state_->wait(Deadline::never());
+    state_->wait(base::Deadline::never());
   }
 }
 
 bool Work::wait_for(std::chrono::milliseconds limit) {
-  return !state_ || state_->wait(Deadline::after(limit));
+  return !state_ || state_->wait(base::Deadline::after(limit));
 }
 bool Work::done() const {
   return !state_ || state_->done();
 }
 void Work::on_done(std::function<void(std::exception_ptr)> callback) {
   if (!state_) {
-    run_callback_here([&] { callback(nullptr); });
+    comm::run_callback_here([&] { callback(nullptr); });
     return;
   }
   // Only what is called from inside this call, because it is done, runs on this thread.
@@ -256,15 +256,15 @@ void Work::on_done(std::function<void(std::exception_ptr)> callback) {
   state_->on_done([callback = std::move(callback), is_inside,
                    caller = std::this_thread::get_id()](const std::exception_ptr& error) {
     if (std::this_thread::get_id() == caller && *is_inside) {
-      run_callback_here([&] { callback(error); });
+      comm::run_callback_here([&] { callback(error); });
     } else {
-      run_callback([callback, error] { callback(error); });
+      comm::run_callback([callback, error] { callback(error); });
     }
   });
   *is_inside = false;
 }
 
-Group::Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+Group::Group(std::shared_ptr<comm::Backend> backend) : backend_(std::move(backend)) {}
 
 int Group::rank() const {
   return backend_->rank();
@@ -291,10 +291,10 @@ Store Group::store() const {
 }
 
 // Starts a call, or carries it out: the one path of all operations.
-Work Group::start(Call call, std::chrono::milliseconds timeout) {
+Work Group::start(comm::Call call, std::chrono::milliseconds timeout) {
   return Work(backend_->start(prepared(*backend_, std::move(call), timeout)));
 }
-void Group::run(Call call, std::chrono::milliseconds timeout) {
+void Group::run(comm::Call call, std::chrono::milliseconds timeout) {
   backend_->run(prepared(*backend_, std::move(call), timeout));
 }
 
@@ -352,26 +352,26 @@ Work Group::recv_async(const at::Tensor& tensor, int from, MessageOptions option
 }
 
 void Group::barrier(WaitOptions options) {
-  run({.operation = Operation::Barrier}, options.timeout);
+  run({.operation = comm::Operation::Barrier}, options.timeout);
 }
 Work Group::barrier_async(WaitOptions options) {
-  return start({.operation = Operation::Barrier}, options.timeout);
+  return start({.operation = comm::Operation::Barrier}, options.timeout);
 }
 
 at::Tensor Group::allocate(int64_t bytes) {
   if (bytes < 0) {
     throw UsageError("allocate: {} bytes are negative", bytes);
   }
-  Call call = prepared(*backend_, {.operation = Operation::Allocate}, kGroupTimeout);
+  comm::Call call = prepared(*backend_, {.operation = comm::Operation::Allocate}, kGroupTimeout);
   call.part_of =
-      CallLabel{.operation = Operation::Allocate, .count = bytes, .sequence = call.sequence};
+      comm::CallLabel{.operation = comm::Operation::Allocate, .count = bytes, .sequence = call.sequence};
   return backend_->allocate(bytes, call);
 }
 
 void Group::rebind(const at::Tensor& tensor) {
   check_tensor(tensor, "rebind", "the tensor");
-  Call call = prepared(*backend_, {.operation = Operation::Allocate}, kGroupTimeout);
-  call.part_of = CallLabel{.operation = Operation::Allocate,
+  comm::Call call = prepared(*backend_, {.operation = comm::Operation::Allocate}, kGroupTimeout);
+  call.part_of = comm::CallLabel{.operation = comm::Operation::Allocate,
                            .count = static_cast<int64_t>(tensor.nbytes()),
                            .sequence = call.sequence};
   backend_->rebind(tensor, call);
@@ -419,7 +419,7 @@ Group Group::split(int color, int key) const {
 }
 
 Group make_single_group() {
-  return Group(make_single_backend());
+  return Group(comm::make_single_backend());
 }
 
 Group make_group(const Store& store, GroupOptions options) {
@@ -434,7 +434,7 @@ Group make_group(const Store& store, GroupOptions options) {
     throw UsageError("make_group: a group of {} ranks needs a name, the same on all of them",
                      options.size);
   }
-  return Group(connect_group({.store = store, .group = std::move(options)}).backend);
+  return Group(comm::connect_group({.store = store, .group = std::move(options)}).backend);
 }
 
 }  // namespace lockstep

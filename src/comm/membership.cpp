@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "base/process/process.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -28,7 +28,7 @@ constexpr auto kGoodbyeTime = 10s;  // that the store's host waits for the other
 std::string describe_self() {
   char host[256] = "unknown";
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("host {}, pid {}", host, host_pid());
+  return fmt::format("host {}, pid {}", host, base::host_pid());
 }
 
 }  // namespace
@@ -45,12 +45,12 @@ void Failure::raise(const std::string& call) const {
   throw InternalError("a failure of unknown kind: " + reason);
 }
 
-Membership::Membership(MembershipOptions options, Deadline deadline)
+Membership::Membership(MembershipOptions options, base::Deadline deadline)
     : options_(std::move(options)),
       who_(describe_self()),
-      checks_calls_(Env().flag("LOCKSTEP_CHECK_COLLECTIVES").value_or(false)),
+      checks_calls_(base::Env().flag("LOCKSTEP_CHECK_COLLECTIVES").value_or(false)),
       exceptions_at_start_(std::uncaught_exceptions()) {
-  StoreClient& client = *options_.store.client();
+  base::StoreClient& client = *options_.store.client();
   if (client.add(key(fmt::format("joined/{}", options_.rank)), 1, deadline) != 1) {
     throw UsageError(
         "group: rank {} of a group named {} was made before in this job, and not all of its ranks "
@@ -61,7 +61,7 @@ Membership::Membership(MembershipOptions options, Deadline deadline)
   if (options_.hosts_store) {
     client.set(key("host"), "1", deadline);
   }
-  MemberEvents events;
+  base::MemberEvents events;
   events.lost = [this](int rank, const std::string& who) {
     fail({Failure::Kind::PeerLost,
           fmt::format("rank {} ({}) is gone: its process ended or its host was lost; "
@@ -84,8 +84,8 @@ void Membership::leave() noexcept {
   }
   tell_of_exception();
   try {
-    StoreClient& client = *options_.store.client();
-    client.leave(options_.name, options_.rank, Deadline::after(1s));
+    base::StoreClient& client = *options_.store.client();
+    client.leave(options_.name, options_.rank, base::Deadline::after(1s));
     if (!failure()) {
       say_goodbye(client);
     }
@@ -99,15 +99,15 @@ void Membership::tell_of_exception() noexcept {
     blame(options_.rank);
     // All ranks may throw one error that they have agreed on. Who is still inside the operation
     // that told it shall hear of that, and not that this rank is gone.
-    wait(Deadline::after(kPartingTime), [] { return false; });
+    wait(base::Deadline::after(kPartingTime), [] { return false; });
     if (!failure()) {
       abandon("an exception ended its work");
     }
   }
 }
 
-void Membership::say_goodbye(StoreClient& client) {
-  const Deadline deadline = Deadline::after(kGoodbyeTime);
+void Membership::say_goodbye(base::StoreClient& client) {
+  const base::Deadline deadline = base::Deadline::after(kGoodbyeTime);
   const bool is_last = client.add(key("left"), 1, deadline) == options_.size;
   if (is_last) {
     const bool host_waits = client.try_get(key("host"), deadline).has_value();
@@ -148,11 +148,11 @@ void Membership::on_failure(std::function<void()> listener) {
   }
 }
 
-std::string Membership::decline(const std::string& reason, Deadline deadline) {
-  StoreClient& client = *options_.store.client();
+std::string Membership::decline(const std::string& reason, base::Deadline deadline) {
+  base::StoreClient& client = *options_.store.client();
   // Before anybody can notice it in another way, so that the first in the store is the cause.
   const std::string first = client.compare_set(key("declined"), "", reason, deadline);
-  client.send_note(options_.name, options_.rank, store::kToAll, R"({"declined":true})");
+  client.send_note(options_.name, options_.rank, base::store::kToAll, R"({"declined":true})");
   take_decline();
   return first;
 }
@@ -176,7 +176,7 @@ std::optional<std::string> Membership::look_for(const std::string& name, const C
   check(call);
   try {
     return options_.store.client()->get(key(name),
-                                        call.deadline.earlier(Deadline::after(kPatience)));
+                                        call.deadline.earlier(base::Deadline::after(kPatience)));
   } catch (const TimeoutError&) {
     return std::nullopt;
   }
@@ -207,7 +207,7 @@ std::string Membership::await_offer(const std::string& name, const Call& call) {
 
 std::vector<std::string> Membership::gather(const std::string& name, const std::string& text,
                                             const Call& call) {
-  StoreClient& client = *options_.store.client();
+  base::StoreClient& client = *options_.store.client();
   if (options_.rank != 0) {
     client.set(key(fmt::format("{}/{}", name, options_.rank)), text, call.deadline);
     return Json::parse(await_key(name + "/all", call)).get<std::vector<std::string>>();
@@ -226,8 +226,8 @@ void Membership::blame(int rank) noexcept {
     return;  // the ranks of other groups are not the launcher's
   }
   try {
-    options_.store.client()->compare_set(store::kFirstToFailKey, "", std::to_string(rank),
-                                         Deadline::after(1s));
+    options_.store.client()->compare_set(base::store::kFirstToFailKey, "", std::to_string(rank),
+                                         base::Deadline::after(1s));
   } catch (const std::exception& error) {
     log::debug("comm", "could not tell the launcher that rank {} failed: {}", rank, error.what());
   }
@@ -243,7 +243,7 @@ void Membership::fail_everywhere(const Failure& failure) {
       {"fail", std::string(1, static_cast<char>(failure.kind))},
       {"reason", fmt::format("rank {} ({}) reported: {}", options_.rank, who_, failure.reason)}};
   try {
-    options_.store.client()->send_note(options_.name, options_.rank, store::kToAll, note.dump());
+    options_.store.client()->send_note(options_.name, options_.rank, base::store::kToAll, note.dump());
   } catch (const Error& error) {
     log::debug("comm", "group {}: could not tell the others: {}", options_.name, error.what());
   }
@@ -294,7 +294,7 @@ void Membership::check_same_call(const Call& call) {
   if (!checks_calls_ || call.is_message()) {
     return;
   }
-  StoreClient& client = *options_.store.client();
+  base::StoreClient& client = *options_.store.client();
   const std::string place = key(fmt::format("check/{}", call.sequence));
   const std::string mine = call.signature();
   if (options_.rank == 0) {
@@ -322,10 +322,10 @@ void Membership::check_same_call(const Call& call) {
 }
 
 std::string Membership::missing_ranks(const Call& call) {
-  options_.store.client()->send_note(options_.name, options_.rank, store::kToAll,
+  options_.store.client()->send_note(options_.name, options_.rank, base::store::kToAll,
                                      R"({"where":true})");
   const auto others = static_cast<size_t>(options_.size - 1);
-  wait(Deadline::after(kAnswerTime), [&] { return answers_.size() == others; });
+  wait(base::Deadline::after(kAnswerTime), [&] { return answers_.size() == others; });
 
   const std::lock_guard lock(mutex_);
   std::vector<std::string> parts;
@@ -358,13 +358,13 @@ void Membership::time_out(const Call& call) {
   }
   if (!failure()) {
     fail_everywhere({Failure::Kind::Timeout,
-                     fmt::format("not done after {}: {}", to_text(call.timeout), missing)});
+                     fmt::format("not done after {}: {}", base::to_text(call.timeout), missing)});
   }
   failure()->raise(call.text());
 }
 
 void Membership::transport_failed(const Call& call, const std::string& error) {
-  wait(Deadline::after(kVerdictTime).earlier(call.deadline), [] { return false; });
+  wait(base::Deadline::after(kVerdictTime).earlier(call.deadline), [] { return false; });
   if (!failure()) {
     fail_everywhere(
         {Failure::Kind::PeerLost, fmt::format("a connection between ranks broke: {}", error)});
@@ -372,4 +372,4 @@ void Membership::transport_failed(const Call& call, const std::string& error) {
   failure()->raise(call.text());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

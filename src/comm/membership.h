@@ -20,7 +20,7 @@
 #include "base/store/store_client.h"
 #include "comm/backends/backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Why a group is unusable.
 struct Failure {
@@ -46,7 +46,7 @@ struct MembershipOptions {
 class Membership {
  public:
   // Joins. Throws UsageError if this rank of a group of this name was joined before.
-  Membership(MembershipOptions options, Deadline deadline);
+  Membership(MembershipOptions options, base::Deadline deadline);
   ~Membership() { leave(); }
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -73,7 +73,7 @@ class Membership {
   // While the group is made: this rank cannot share memory. Tells the others, who must not wait for
   // it; the group goes on, another way. Returns the first reason that any rank gave: the cause, of
   // which the others' are echoes.
-  std::string decline(const std::string& reason, Deadline deadline);
+  std::string decline(const std::string& reason, base::Deadline deadline);
 
   // Notes that this rank has called `call` (shown to others that miss it). Throws if the group has
   // failed.
@@ -99,7 +99,7 @@ class Membership {
   // Waits until `ready()`, which is called under the lock; false if the group fails or `limit`
   // passes first.
   template <typename Ready>
-  bool wait(Deadline limit, Ready ready) {
+  bool wait(base::Deadline limit, Ready ready) {
     std::unique_lock lock(mutex_);
     const auto settled = [&] { return ready() || failure_.has_value(); };
     if (limit.is_never()) {
@@ -162,7 +162,7 @@ class Membership {
   void on_note(int from, const std::string& text);
   void take_note(int from, const nlohmann::json& note);
   std::string missing_ranks(const Call& call);
-  void say_goodbye(StoreClient& client);
+  void say_goodbye(base::StoreClient& client);
 
   MembershipOptions options_;
   std::string who_;
@@ -183,4 +183,4 @@ class Membership {
   std::function<void()> listener_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

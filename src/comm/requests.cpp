@@ -17,7 +17,7 @@ namespace {
 constexpr auto kStoreTime = std::chrono::seconds(30);
 
 // The launcher's store. A group of one is made without it.
-std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) {
+std::shared_ptr<base::StoreClient> launcher_store(const Group& group, const base::Env& env) {
   const auto endpoint = env.text("LOCKSTEP_STORE");
   if (!env.has("LOCKSTEP_RANK") || !endpoint) {
     return nullptr;
@@ -25,12 +25,12 @@ std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) 
   if (group.size() > 1) {
     return group.store().client();
   }
-  const LaunchEnv launch = read_launch_env(env);
-  return std::make_shared<StoreClient>(
-      StoreClientOptions{.server = Endpoint::parse(*endpoint, "LOCKSTEP_STORE"),
+  const comm::LaunchEnv launch = comm::read_launch_env(env);
+  return std::make_shared<base::StoreClient>(
+      base::StoreClientOptions{.server = base::Endpoint::parse(*endpoint, "LOCKSTEP_STORE"),
                          .job_id = launch.job_id,
                          .secret = launch.secret},
-      Deadline::after(kStoreTime));
+      base::Deadline::after(kStoreTime));
 }
 
 }  // namespace
@@ -39,13 +39,13 @@ std::shared_ptr<StoreClient> launcher_store(const Group& group, const Env& env) 
 // different moments, one perhaps after the others have answered it: requests are counted, never
 // taken back, so that the late one adds nothing new.
 struct JobRequests::Listener {
-  std::shared_ptr<StoreClient> store;
+  std::shared_ptr<base::StoreClient> store;
   int rank = 0;
   std::atomic<int> num_requests = 0;  // for checkpoints
 
   void hear(const std::string& text) {
     if (text == "stop") {
-      stop_state::ask();
+      comm::stop_state::ask();
     } else {
       ++num_requests;
     }
@@ -53,7 +53,7 @@ struct JobRequests::Listener {
 };
 
 JobRequests::JobRequests(const Group& group) : group_(group) {
-  auto store = launcher_store(group, Env());
+  auto store = launcher_store(group, base::Env());
   if (!store) {
     return;
   }
@@ -62,11 +62,11 @@ JobRequests::JobRequests(const Group& group) : group_(group) {
   listener_->rank = group.rank();
   Listener* listener = listener_.get();
   listener_->store->join(
-      store::kRequestGroup, listener_->rank, "pid " + std::to_string(host_pid()),
+      base::store::kRequestGroup, listener_->rank, "pid " + std::to_string(base::host_pid()),
       {.lost = [](int, const std::string&) {},
        .noted = [listener](int, const std::string& text) { listener->hear(text); },
        .disconnected = [](const std::string&) {}},
-      Deadline::after(kStoreTime));
+      base::Deadline::after(kStoreTime));
 }
 
 JobRequests::~JobRequests() {
@@ -74,7 +74,7 @@ JobRequests::~JobRequests() {
     return;
   }
   try {
-    listener_->store->leave(store::kRequestGroup, listener_->rank, Deadline::after(kStoreTime));
+    listener_->store->leave(base::store::kRequestGroup, listener_->rank, base::Deadline::after(kStoreTime));
   } catch (const Error&) {
     // The launcher is gone: nobody is left to say goodbye to.
   }
@@ -82,7 +82,7 @@ JobRequests::~JobRequests() {
 
 JobRequest JobRequests::at_step_boundary() {
   int num_requests = listener_ ? listener_->num_requests.load() : 0;
-  int is_end_asked = stop_state::asked_ms != 0 ? 1 : 0;
+  int is_end_asked = comm::stop_state::asked_ms != 0 ? 1 : 0;
   if (group_.size() > 1) {
     at::Tensor highest = at::empty({2}, at::kInt);
     int* data = highest.mutable_data_ptr<int>();

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-namespace stop_state {
+namespace comm::stop_state {
 
 int64_t now_ms() noexcept {
   timespec now{};
@@ -29,7 +29,7 @@ int64_t ask() noexcept {
   return asked_ms.compare_exchange_strong(asked, now) ? now : asked;
 }
 
-}  // namespace stop_state
+}  // namespace comm::stop_state
 
 namespace {
 
@@ -65,8 +65,8 @@ void tell(const char* notice) {
 void hear(int signal) {
   const int former_errno = errno;
   int none = 0;
-  const bool is_asked = stop_state::asked_ms != 0;
-  const int64_t age_ms = stop_state::now_ms() - stop_state::ask();
+  const bool is_asked = comm::stop_state::asked_ms != 0;
+  const int64_t age_ms = comm::stop_state::now_ms() - comm::stop_state::ask();
   if (is_asked && (age_ms > kTogetherMs || !has_launcher)) {
     ::signal(signal, SIG_DFL);
     ::raise(signal);  // as soon as this returns

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace lockstep::stop_state {
+namespace lockstep::comm::stop_state {
 
 // Since the clock's start, in milliseconds; 0: nobody has asked. Set by the first who asks.
 inline std::atomic<int64_t> asked_ms = 0;
@@ -16,4 +16,4 @@ int64_t ask() noexcept;
 
 int64_t now_ms() noexcept;
 
-}  // namespace lockstep::stop_state
+}  // namespace lockstep::comm::stop_state

@@ -11,7 +11,7 @@
 #include "base/dice.h"
 #include "data/picture_shapes.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Where the parts of one picture are, in units of the head's radius around its centre.
@@ -21,7 +21,7 @@ struct Arrangement {
   float face_up = 1.0f;  // -1: nose and whiskers above the eyes
 };
 
-Arrangement arrange(bool is_cat, Dice& dice) {
+Arrangement arrange(bool is_cat, base::Dice& dice) {
   const float spread = radians(dice.uniform(32, 44));
   const float apart = dice.uniform(0.38f, 0.46f);
   // Thrown for cats too: the noise that follows must not depend on what is drawn.
@@ -50,7 +50,7 @@ struct Look {
   float brightness, noise;
 };
 
-Look choose_look(Dice& dice) {
+Look choose_look(base::Dice& dice) {
   static constexpr std::array<Colour, 6> kFurs = {{{0.86f, 0.52f, 0.20f},
                                                    {0.16f, 0.15f, 0.17f},
                                                    {0.52f, 0.53f, 0.56f},
@@ -91,7 +91,7 @@ struct Pose {
   }
 };
 
-Pose choose_pose(Dice& dice) {
+Pose choose_pose(base::Dice& dice) {
   const float scale = dice.uniform(8.0f, 10.0f);
   const float reach =
       std::max(1.0f, kPictureSize / 2 - 1.5f * scale);  // the ears stay in the picture
@@ -164,7 +164,7 @@ class Painter {
 };
 
 // `rgb`: three planes of kPictureSize * kPictureSize floats.
-void draw(float* rgb, bool is_cat, Dice dice) {
+void draw(float* rgb, bool is_cat, base::Dice dice) {
   const Look look = choose_look(dice);
   const Pose pose = choose_pose(dice);
   const Arrangement parts = arrange(is_cat, dice);
@@ -196,10 +196,10 @@ TensorDataset draw_cat_pictures(const CatPictureOptions& options) {
   for (int64_t i = 0; i < n; ++i) {
     const bool is_cat = i % 2 == 0;
     draw(pixels + i * kPictureChannels * kPictureSize * kPictureSize, is_cat,
-         Dice(options.seed, static_cast<uint64_t>(i)));
+         base::Dice(options.seed, static_cast<uint64_t>(i)));
     labels[i] = is_cat ? 1 : 0;
   }
   return data;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -13,7 +13,7 @@
 
 #include <lockstep/data/batches.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 inline constexpr int64_t kPictureSize = 32;     // pixels, both ways
 inline constexpr int64_t kPictureChannels = 3;  // red, green, blue
@@ -28,4 +28,4 @@ struct CatPictureOptions {
 // Throws UsageError when there is nothing to draw.
 TensorDataset draw_cat_pictures(const CatPictureOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -2,7 +2,7 @@
 
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
@@ -31,4 +31,4 @@ int64_t CorruptSamples::count() const {
   return static_cast<int64_t>(indices_.size());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/dataset.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // What a dataset does about its corrupt samples. Threads: thread-safe.
 class CorruptSamples {
@@ -26,4 +26,4 @@ class CorruptSamples {
   std::unordered_set<int64_t> indices_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

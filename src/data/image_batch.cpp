@@ -11,12 +11,11 @@
 #include "data/sample_keys.h"
 #include "storage/parallel_read.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
 constexpr int64_t kMaxSize = 4096;
-constexpr int kRemoteReads = 8;  // requests of a batch that are under way at a time
 
 }  // namespace
 
@@ -39,7 +38,7 @@ Batch ImageDataset::batch(std::span<const SampleKey> samples, bool augment) cons
   const auto values = static_cast<size_t>(3 * options_.size * options_.size);
   auto* const pixels = batch.input.mutable_data_ptr<float>();
   auto* const labels = batch.target.mutable_data_ptr<int64_t>();
-  for_each_parallel(samples.size(), is_remote() ? kRemoteReads : 1, [&](size_t i) {
+  storage::for_each_parallel(samples.size(), is_remote() ? storage::kRemoteReads : 1, [&](size_t i) {
     const std::span out(pixels + i * values, values);
     try {
       const ImageSource source = read(samples[i].index);
@@ -55,19 +54,19 @@ Batch ImageDataset::batch(std::span<const SampleKey> samples, bool augment) cons
 
 int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source, bool augment,
                              std::span<float> out) const {
-  thread_local Picture picture;  // its memory serves the next sample
-  const auto decoder = open_picture(std::as_bytes(std::span(source.bytes)), source.name);
-  Dice dice(sample.seed, 0);
-  ResizeOptions resize{.size = {options_.size, options_.size}, .scale = {}, .shift = {}};
-  const PictureBox box =
-      augment ? random_box(decoder->size(), dice) : centre_box(decoder->size(), options_.size);
+  thread_local pictures::Picture picture;  // its memory serves the next sample
+  const auto decoder = pictures::open_picture(std::as_bytes(std::span(source.bytes)), source.name);
+  base::Dice dice(sample.seed, 0);
+  pictures::ResizeOptions resize{.size = {options_.size, options_.size}, .scale = {}, .shift = {}};
+  const pictures::PictureBox box =
+      augment ? pictures::random_box(decoder->size(), dice) : pictures::centre_box(decoder->size(), options_.size);
   resize.flip = augment && dice.coin();
   for (size_t c = 0; c < 3; ++c) {
     resize.scale[c] = 1 / (255 * options_.std[c]);
     resize.shift[c] = -options_.mean[c] / options_.std[c];
   }
   decoder->decode({.box = box, .size = resize.size}, picture);
-  resize_picture(picture, resize, out);
+  pictures::resize_picture(picture, resize, out);
   return source.label;
 }
 
@@ -97,4 +96,4 @@ std::shared_ptr<const Dataset> without_augmentation(std::shared_ptr<const Datase
   return data;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,7 +9,7 @@
 
 #include "data/corrupt_samples.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 // Throws UsageError.
 void check_image_options(const ImageOptions& options);
@@ -50,4 +50,4 @@ class ImageDataset : public Dataset {
 // The same pictures without augmentation, to judge by; what is no ImageDataset as it is.
 std::shared_ptr<const Dataset> without_augmentation(std::shared_ptr<const Dataset> data);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

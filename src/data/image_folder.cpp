@@ -20,16 +20,16 @@ std::string listed(const std::vector<std::string>& names) {
   return text + (names.size() > kShown ? ", ..." : "");
 }
 
-class ImageFolder : public ImageDataset {
+class ImageFolder : public data::ImageDataset {
  public:
   ImageFolder(const std::string& location, const ImageOptions& options)
-      : ImageDataset(options),
-        storage_(open_storage(location)),
-        is_remote_(lockstep::is_remote(location)) {
+      : data::ImageDataset(options),
+        storage_(storage::open_storage(location)),
+        is_remote_(lockstep::storage::is_remote(location)) {
     std::map<std::string, std::vector<std::string>> classes;
-    for (const ObjectInfo& object : storage_->list()) {
+    for (const storage::ObjectInfo& object : storage_->list()) {
       const size_t slash = object.path.find('/');
-      if (slash != std::string::npos && is_picture_name(object.path)) {
+      if (slash != std::string::npos && data::is_picture_name(object.path)) {
         classes[object.path.substr(0, slash)].push_back(object.path);
       }
     }
@@ -66,16 +66,16 @@ class ImageFolder : public ImageDataset {
     return classes_.rend() - found - 1;
   }
 
-  ImageSource read(int64_t index) const override {
+  data::ImageSource read(int64_t index) const override {
     const File& file = files_[static_cast<size_t>(index)];
     const auto source = storage_->open(file.path);
-    check_file_size(source->size(), source->name());
+    data::check_file_size(source->size(), source->name());
     return {
         .name = source->name(), .bytes = source->read_text(0, source->size()), .label = file.label};
   }
   bool is_remote() const override { return is_remote_; }
 
-  const std::shared_ptr<Storage> storage_;
+  const std::shared_ptr<storage::Storage> storage_;
   const bool is_remote_;
   std::vector<File> files_;
   std::vector<std::string> classes_;
@@ -85,7 +85,7 @@ class ImageFolder : public ImageDataset {
 
 std::shared_ptr<const Dataset> open_image_folder(const std::string& location,
                                                  ImageOptions options) {
-  check_image_options(options);
+  data::check_image_options(options);
   if (std::set(options.classes.begin(), options.classes.end()).size() != options.classes.size()) {
     throw UsageError("images: the list of {} classes has a name twice: {}", options.classes.size(),
                      listed(options.classes));

@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
@@ -38,4 +38,4 @@ void check_file_size(uint64_t size, const std::string& name) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // "jpg" of "a/b.c.JPG", in small letters; empty without a dot in the last part.
 std::string extension_of(std::string_view path);
@@ -18,4 +18,4 @@ bool is_picture_name(std::string_view path);
 // Throws FormatError for a file that is too large to be a picture.
 void check_file_size(uint64_t size, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

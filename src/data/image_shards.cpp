@@ -45,7 +45,7 @@ struct ShardSample {
 };
 
 struct Shard {
-  std::unique_ptr<ByteSource> source;
+  std::unique_ptr<base::ByteSource> source;
   std::vector<ShardSample> samples;
   int64_t first_sample = 0;
   int64_t num_unrelated = 0;  // members
@@ -66,12 +66,12 @@ std::optional<MemberName> split_name(const std::string& name) {
   if (dot == std::string::npos || dot == begin || is_note) {
     return std::nullopt;
   }
-  return MemberName{.key = name.substr(0, dot), .kind = small_letters(name.substr(dot + 1))};
+  return MemberName{.key = name.substr(0, dot), .kind = data::small_letters(name.substr(dot + 1))};
 }
 
 // Takes a member that is read; the others belong to the sample all the same.
-void take_part(ShardSample& sample, const std::string& kind, const TarMember& member,
-               const ByteSource& source) {
+void take_part(ShardSample& sample, const std::string& kind, const formats::TarMember& member,
+               const base::ByteSource& source) {
   const auto place =
       static_cast<size_t>(std::find(kKinds.begin(), kKinds.end(), kind) - kKinds.begin());
   if (place == kKinds.size()) {
@@ -85,7 +85,7 @@ void take_part(ShardSample& sample, const std::string& kind, const TarMember& me
 }
 
 Shard open_shard(const std::string& location) {
-  Shard shard{.source = open_source(location), .samples = {}};
+  Shard shard{.source = storage::open_source(location), .samples = {}};
   int64_t num_members = 0;  // of the last sample
   // A key with neither a picture nor a class is no sample: a README, an index.
   const auto finish = [&] {
@@ -96,8 +96,8 @@ Shard open_shard(const std::string& location) {
     }
     num_members = 0;
   };
-  for (const TarMember& member :
-       read_tar(*shard.source, {.max_members = kMaxMembers, .allow_any = true})) {
+  for (const formats::TarMember& member :
+       formats::read_tar(*shard.source, {.max_members = kMaxMembers, .allow_any = true})) {
     const auto name = split_name(member.name);
     if (!name) {
       ++shard.num_unrelated;
@@ -114,16 +114,16 @@ Shard open_shard(const std::string& location) {
   return shard;
 }
 
-class ImageShards : public ImageDataset {
+class ImageShards : public data::ImageDataset {
  public:
   ImageShards(const std::vector<std::string>& tars, const ImageOptions& options)
-      : ImageDataset(options), shards_(tars.size()) {
-    for_each_parallel(tars.size(), kOpenThreads,
+      : data::ImageDataset(options), shards_(tars.size()) {
+    storage::for_each_parallel(tars.size(), kOpenThreads,
                       [&](size_t i) { shards_[i] = open_shard(tars[i]); });
     for (size_t i = 0; i < tars.size(); ++i) {
       shards_[i].first_sample = size_;
       size_ += std::ssize(shards_[i].samples);
-      is_remote_ = is_remote_ || lockstep::is_remote(tars[i]);
+      is_remote_ = is_remote_ || lockstep::storage::is_remote(tars[i]);
       if (shards_[i].num_unrelated > 0) {
         log::info("data", "{}: {} files belong to no sample and are left out", tars[i],
                   shards_[i].num_unrelated);
@@ -134,7 +134,7 @@ class ImageShards : public ImageDataset {
   int64_t size() const override { return size_; }
 
  private:
-  ImageSource read(int64_t index) const override {
+  data::ImageSource read(int64_t index) const override {
     const auto behind = std::upper_bound(
         shards_.begin(), shards_.end(), index,
         [](int64_t sample, const Shard& shard) { return sample < shard.first_sample; });
@@ -145,7 +145,7 @@ class ImageShards : public ImageDataset {
     if (!picture.is_there()) {
       throw FormatError("{} has no picture (.jpg, .jpeg or .png)", name);
     }
-    check_file_size(picture.size_bytes, name);
+    data::check_file_size(picture.size_bytes, name);
     return {.name = name,
             .bytes = shard.source->read_text(picture.offset_bytes, picture.size_bytes),
             .label = label_of(shard, sample, name)};
@@ -165,7 +165,7 @@ class ImageShards : public ImageDataset {
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
       label = error == std::errc() && end == text.data() + text.size() ? label : -1;
     } else {
-      label = number_field(parse_json_line(text, name), "label", name);
+      label = tokenizers::number_field(data::parse_json_line(text, name), "label", name);
     }
     if (label < 0) {
       throw FormatError("{} has a label that is no whole number of at least 0", name);
@@ -188,7 +188,7 @@ class ImageShards : public ImageDataset {
 
 std::shared_ptr<const Dataset> open_image_shards(const std::vector<std::string>& tars,
                                                  ImageOptions options) {
-  check_image_options(options);
+  data::check_image_options(options);
   auto data = std::make_shared<ImageShards>(tars, options);
   if (data->size() == 0) {
     throw UsageError("images: there is no sample in {} shards", tars.size());

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
@@ -60,7 +60,7 @@ class Lines {
 
 }  // namespace
 
-std::vector<LinePlace> find_lines(const ByteSource& source) {
+std::vector<LinePlace> find_lines(const base::ByteSource& source) {
   Lines lines(source.name());
   for (uint64_t offset = 0; offset < source.size(); offset += kWindowBytes) {
     lines.add(source.read_text(offset, std::min(kWindowBytes, source.size() - offset)));
@@ -68,22 +68,22 @@ std::vector<LinePlace> find_lines(const ByteSource& source) {
   return lines.take();
 }
 
-Json parse_json_line(std::string_view line, const std::string& place) {
+tokenizers::Json parse_json_line(std::string_view line, const std::string& place) {
   try {
-    Json json = Json::parse(line);
+    tokenizers::Json json = tokenizers::Json::parse(line);
     if (json.is_object()) {
       return json;
     }
     throw FormatError("{}: it is {}, not an object such as {{\"text\": \"a fine film\"}}", place,
                       json.type_name());
-  } catch (const Json::parse_error& error) {
+  } catch (const tokenizers::Json::parse_error& error) {
     throw FormatError(
         "{}: it is not JSON in UTF-8 at offset {} of the line; each line must be an object of its "
         "own, such as {{\"text\": \"a fine film\"}}",
         place, error.byte);
-  } catch (const Json::out_of_range& /*error*/) {
+  } catch (const tokenizers::Json::out_of_range& /*error*/) {
     throw FormatError("{}: it has a number that is beyond all limits", place);
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

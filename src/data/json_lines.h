@@ -10,7 +10,7 @@
 #include "base/byte_source.h"
 #include "tokenizers/json_file.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 inline constexpr uint64_t kMaxLineBytes = 64u << 20;
 
@@ -21,7 +21,7 @@ struct LinePlace {
 };
 
 // The lines that hold more than blanks. Throws FormatError for one of more than kMaxLineBytes.
-std::vector<LinePlace> find_lines(const ByteSource& source);
+std::vector<LinePlace> find_lines(const base::ByteSource& source);
 
 // Calls `function(line)` for each line of a text that holds more than blanks; without its end.
 template <typename Function>
@@ -36,6 +36,6 @@ void for_each_line(std::string_view text, Function function) {
 }
 
 // Throws FormatError, which begins with `place`, for what is no JSON object in UTF-8.
-Json parse_json_line(std::string_view line, const std::string& place);
+tokenizers::Json parse_json_line(std::string_view line, const std::string& place);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -183,9 +183,9 @@ void Loader::start(std::vector<int64_t> indices, int64_t batch_size, uint64_t se
   if (batch_size < 1) {
     throw UsageError("loader: batch_size is {}, it must be at least 1", batch_size);
   }
-  check_indices(indices, prefetcher_->data().size());
+  data::check_indices(indices, prefetcher_->data().size());
   auto round = std::make_shared<Round>();
-  round->samples = make_sample_keys(indices, seed, epoch);
+  round->samples = data::make_sample_keys(indices, seed, epoch);
   round->batch_size = std::clamp<int64_t>(batch_size, 1, std::ssize(indices) + 1);  // no overflow
   prefetcher_->start(std::move(round));
 }

@@ -33,7 +33,7 @@ class MemoryDataset : public Dataset {
   int64_t size() const override { return data_.size(); }
 
   Batch batch(std::span<const SampleKey> samples) const override {
-    check_samples(samples, size());
+    data::check_samples(samples, size());
     return {gather_rows(data_.input, samples), gather_rows(data_.target, samples)};
   }
 

@@ -15,28 +15,26 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kRemoteReads = 8;  // requests of a batch that are under way at a time
-
 // Those that both NumPy and libtorch can compute with.
-std::optional<at::ScalarType> scalar_type_of(DType dtype) {
+std::optional<at::ScalarType> scalar_type_of(formats::DType dtype) {
   switch (dtype) {
-    case DType::Bool:
+    case formats::DType::Bool:
       return at::kBool;
-    case DType::U8:
+    case formats::DType::U8:
       return at::kByte;
-    case DType::I8:
+    case formats::DType::I8:
       return at::kChar;
-    case DType::I16:
+    case formats::DType::I16:
       return at::kShort;
-    case DType::I32:
+    case formats::DType::I32:
       return at::kInt;
-    case DType::I64:
+    case formats::DType::I64:
       return at::kLong;
-    case DType::F16:
+    case formats::DType::F16:
       return at::kHalf;
-    case DType::F32:
+    case formats::DType::F32:
       return at::kFloat;
-    case DType::F64:
+    case formats::DType::F64:
       return at::kDouble;
     default:
       return std::nullopt;
@@ -45,14 +43,14 @@ std::optional<at::ScalarType> scalar_type_of(DType dtype) {
 
 class Rows {
  public:
-  Rows(std::shared_ptr<const ByteSource> source, TensorInfo info)
+  Rows(std::shared_ptr<const base::ByteSource> source, formats::TensorInfo info)
       : source_(std::move(source)), info_(std::move(info)) {
     const auto type = scalar_type_of(info_.dtype);
     if (!type || !info_.strides.empty() || info_.shape.empty() || info_.shape[0] == 0) {
       throw FormatError(
           "{}: array {} is {}{}; rows of bool, uint8, int8 to int64 or float16 to float64 in C "
           "order are read",
-          source_->name(), shown(info_.name), to_string(info_.dtype, info_.shape),
+          source_->name(), base::shown(info_.name), formats::to_string(info_.dtype, info_.shape),
           info_.strides.empty() ? "" : " in Fortran order");
     }
     type_ = *type;
@@ -66,7 +64,7 @@ class Rows {
     shape[0] = static_cast<int64_t>(samples.size());
     const at::Tensor rows = at::empty(shape, type_);
     auto* const to = static_cast<std::byte*>(rows.mutable_data_ptr());
-    for_each_parallel(samples.size(), is_remote ? kRemoteReads : 1, [&](size_t i) {
+    storage::for_each_parallel(samples.size(), is_remote ? storage::kRemoteReads : 1, [&](size_t i) {
       const auto row = static_cast<uint64_t>(samples[i].index);
       source_->read_at(info_.offset_bytes + row * row_bytes_,
                        {to + i * row_bytes_, static_cast<size_t>(row_bytes_)});
@@ -75,8 +73,8 @@ class Rows {
   }
 
  private:
-  std::shared_ptr<const ByteSource> source_;
-  TensorInfo info_;
+  std::shared_ptr<const base::ByteSource> source_;
+  formats::TensorInfo info_;
   at::ScalarType type_ = at::kFloat;
   uint64_t row_bytes_ = 0;
 };
@@ -94,7 +92,7 @@ class NumpyDataset : public Dataset {
   int64_t size() const override { return input_.size(); }
 
   Batch batch(std::span<const SampleKey> samples) const override {
-    check_samples(samples, size());
+    data::check_samples(samples, size());
     at::Tensor target = target_.gather(samples, is_remote_);
     if (at::isIntegralType(target.scalar_type(), /*includeBool=*/true)) {
       target = target.to(at::kLong);
@@ -108,9 +106,9 @@ class NumpyDataset : public Dataset {
   const bool is_remote_;
 };
 
-Rows find_array(const std::shared_ptr<const ByteSource>& source,
-                const std::vector<TensorInfo>& arrays, const std::array<const char*, 2>& names) {
-  for (const TensorInfo& array : arrays) {
+Rows find_array(const std::shared_ptr<const base::ByteSource>& source,
+                const std::vector<formats::TensorInfo>& arrays, const std::array<const char*, 2>& names) {
+  for (const formats::TensorInfo& array : arrays) {
     if (array.name == names[0] || array.name == names[1]) {
       return {source, array};
     }
@@ -124,19 +122,19 @@ Rows find_array(const std::shared_ptr<const ByteSource>& source,
 
 std::shared_ptr<const Dataset> open_numpy(const std::string& input_npy,
                                           const std::string& target_npy) {
-  const std::shared_ptr<const ByteSource> input = open_source(input_npy);
-  const bool is_far = is_remote(input_npy) || (!target_npy.empty() && is_remote(target_npy));
+  const std::shared_ptr<const base::ByteSource> input = storage::open_source(input_npy);
+  const bool is_far = storage::is_remote(input_npy) || (!target_npy.empty() && storage::is_remote(target_npy));
   if (!target_npy.empty()) {
-    const std::shared_ptr<const ByteSource> target = open_source(target_npy);
-    return std::make_shared<NumpyDataset>(Rows(input, read_npy(*input)),
-                                          Rows(target, read_npy(*target)), is_far);
+    const std::shared_ptr<const base::ByteSource> target = storage::open_source(target_npy);
+    return std::make_shared<NumpyDataset>(Rows(input, formats::read_npy(*input)),
+                                          Rows(target, formats::read_npy(*target)), is_far);
   }
   if (!input_npy.ends_with(".npz")) {
     throw UsageError("numpy: {} has no targets; name a second file, or a .npz with both",
                      input_npy);
   }
-  const ZipReader zip(*input);
-  const std::vector<TensorInfo> arrays = read_npz(zip);
+  const formats::ZipReader zip(*input);
+  const std::vector<formats::TensorInfo> arrays = formats::read_npz(zip);
   return std::make_shared<NumpyDataset>(find_array(input, arrays, {"input", "x"}),
                                         find_array(input, arrays, {"target", "y"}), is_far);
 }

@@ -10,7 +10,7 @@
 
 #include "base/dice.h"
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Where each row (or column) of the result comes from: shifted, kept inside, perhaps mirrored.
@@ -23,7 +23,7 @@ std::vector<int64_t> sources(int64_t size, int64_t shift, bool mirrored) {
   return from;
 }
 
-int64_t choose_shift(Dice& dice, int64_t max_shift) {
+int64_t choose_shift(base::Dice& dice, int64_t max_shift) {
   return static_cast<int64_t>(dice.below(static_cast<size_t>(2 * max_shift + 1))) - max_shift;
 }
 
@@ -46,7 +46,7 @@ at::Tensor jitter_pictures(const at::Tensor& pictures, std::span<const uint64_t>
   const float* input = input_NCHW.const_data_ptr<float>();
   float* output = output_NCHW.mutable_data_ptr<float>();
   for (const uint64_t seed : seeds) {
-    Dice dice(seed, 0);
+    base::Dice dice(seed, 0);
     const bool mirrored = dice.coin();
     const auto rows = sources(height, choose_shift(dice, max_shift), false);
     const auto columns = sources(width, choose_shift(dice, max_shift), mirrored);
@@ -62,4 +62,4 @@ at::Tensor jitter_pictures(const at::Tensor& pictures, std::span<const uint64_t>
   return output_NCHW;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

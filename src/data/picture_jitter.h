@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // A copy of `pictures` (float [n, channels, height, width]) in which each may be mirrored left to
 // right and is shifted by at most `max_shift` pixels each way; border pixels fill the gap. Picture
@@ -17,4 +17,4 @@ namespace lockstep {
 at::Tensor jitter_pictures(const at::Tensor& pictures, std::span<const uint64_t> seeds,
                            int64_t max_shift = 1);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct Colour {
   float red, green, blue;
@@ -63,4 +63,4 @@ inline float to_triangle(Point p, const std::array<Point, 3>& corners) {
   return farthest;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 struct Rgb {
@@ -94,4 +94,4 @@ std::string picture_text(const std::vector<at::Tensor>& pictures, PictureStyle s
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // Either way a character stands for two pixels, one above the other: characters are twice as high
 // as wide.
@@ -20,4 +20,4 @@ enum class PictureStyle {
 // Throws UsageError for anything else.
 std::string picture_text(const std::vector<at::Tensor>& pictures, PictureStyle style);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -4,7 +4,7 @@
 
 #include "base/dice.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
@@ -30,13 +30,13 @@ void check_samples(std::span<const SampleKey> samples, int64_t size) {
 
 std::vector<SampleKey> make_sample_keys(std::span<const int64_t> indices, uint64_t seed,
                                         int64_t epoch) {
-  const uint64_t epoch_seed = Dice(seed, static_cast<uint64_t>(epoch)).bits();
+  const uint64_t epoch_seed = base::Dice(seed, static_cast<uint64_t>(epoch)).bits();
   std::vector<SampleKey> keys;
   keys.reserve(indices.size());
   for (const int64_t index : indices) {
-    keys.push_back({.index = index, .seed = Dice(epoch_seed, static_cast<uint64_t>(index)).bits()});
+    keys.push_back({.index = index, .seed = base::Dice(epoch_seed, static_cast<uint64_t>(index)).bits()});
   }
   return keys;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -2,7 +2,7 @@
 
 #include <lockstep/data/dataset.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // Throws UsageError for an index that is not in [0, size).
 void check_indices(std::span<const int64_t> indices, int64_t size);
@@ -12,4 +12,4 @@ void check_samples(std::span<const SampleKey> samples, int64_t size);
 std::vector<SampleKey> make_sample_keys(std::span<const int64_t> indices, uint64_t seed,
                                         int64_t epoch);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -17,11 +17,11 @@ namespace lockstep {
 namespace {
 
 // A remote file, in memory: a request for each line would be slower than all of it.
-class CopiedSource : public ByteSource {
+class CopiedSource : public base::ByteSource {
  public:
-  explicit CopiedSource(const ByteSource& source)
+  explicit CopiedSource(const base::ByteSource& source)
       : name_(source.name()), bytes_(source.size()), memory_(bytes_, name_) {
-    read_parallel(source, 0, bytes_);
+    storage::read_parallel(source, 0, bytes_);
   }
 
   const std::string& name() const override { return name_; }
@@ -34,7 +34,7 @@ class CopiedSource : public ByteSource {
 
   std::string name_;
   std::vector<std::byte> bytes_;
-  MemorySource memory_;
+  base::MemorySource memory_;
 };
 
 struct LabelledText {
@@ -44,11 +44,11 @@ struct LabelledText {
 
 class TextDataset : public Dataset {
  public:
-  TextDataset(std::unique_ptr<ByteSource> source, LabelledTextOptions options)
+  TextDataset(std::unique_ptr<base::ByteSource> source, LabelledTextOptions options)
       : options_(std::move(options)),
         tokenizer_(load_tokenizer(options_.tokenizer)),
         source_(std::move(source)),
-        lines_(find_lines(*source_)),
+        lines_(data::find_lines(*source_)),
         corrupt_(options_.on_corrupt) {
     tokenizer_.encode("", {.max_length = options_.max_length});  // refuses what is too short
     if (options_.num_labels > 0) {
@@ -60,7 +60,7 @@ class TextDataset : public Dataset {
   int64_t num_corrupt() const override { return corrupt_.count(); }
 
   Batch batch(std::span<const SampleKey> samples) const override {
-    check_samples(samples, size());
+    data::check_samples(samples, size());
     std::vector<LabelledText> texts;
     size_t longest = 1;
     for (const SampleKey& sample : samples) {
@@ -84,11 +84,11 @@ class TextDataset : public Dataset {
  private:
   // What is wrong with a line is said before the first step, not in the middle of an epoch.
   void check_lines() const {
-    for (const LinePlace& line : lines_) {
+    for (const data::LinePlace& line : lines_) {
       try {
-        const Json json = parse(line);
+        const tokenizers::Json json = parse(line);
         label_of(json, place_of(line));
-        text_field(json, options_.text_field.c_str(), place_of(line));
+        tokenizers::text_field(json, options_.text_field.c_str(), place_of(line));
       } catch (const FormatError&) {
         if (options_.on_corrupt == CorruptSample::Fatal) {
           throw;
@@ -98,11 +98,11 @@ class TextDataset : public Dataset {
   }
 
   LabelledText read(int64_t index) const {
-    const LinePlace& line = lines_[static_cast<size_t>(index)];
+    const data::LinePlace& line = lines_[static_cast<size_t>(index)];
     try {
-      const Json json = parse(line);
+      const tokenizers::Json json = parse(line);
       const std::string place = place_of(line);
-      return {.ids = tokenizer_.encode(text_field(json, options_.text_field.c_str(), place),
+      return {.ids = tokenizer_.encode(tokenizers::text_field(json, options_.text_field.c_str(), place),
                                        {.max_length = options_.max_length}),
               .label = label_of(json, place)};
     } catch (const FormatError& error) {
@@ -111,16 +111,16 @@ class TextDataset : public Dataset {
     }
   }
 
-  std::string place_of(const LinePlace& line) const {
+  std::string place_of(const data::LinePlace& line) const {
     return fmt::format("{}:{}", source_->name(), line.number);
   }
 
-  Json parse(const LinePlace& line) const {
-    return parse_json_line(source_->read_text(line.offset_bytes, line.size_bytes), place_of(line));
+  tokenizers::Json parse(const data::LinePlace& line) const {
+    return data::parse_json_line(source_->read_text(line.offset_bytes, line.size_bytes), place_of(line));
   }
 
-  int64_t label_of(const Json& json, const std::string& place) const {
-    const int64_t label = number_field(json, options_.label_field.c_str(), place);
+  int64_t label_of(const tokenizers::Json& json, const std::string& place) const {
+    const int64_t label = tokenizers::number_field(json, options_.label_field.c_str(), place);
     if (label < 0) {
       throw FormatError("{}: \"{}\" is {}, it must be at least 0", place, options_.label_field,
                         label);
@@ -136,9 +136,9 @@ class TextDataset : public Dataset {
 
   const LabelledTextOptions options_;
   const Tokenizer tokenizer_;
-  const std::unique_ptr<ByteSource> source_;
-  const std::vector<LinePlace> lines_;
-  mutable CorruptSamples corrupt_;
+  const std::unique_ptr<base::ByteSource> source_;
+  const std::vector<data::LinePlace> lines_;
+  mutable data::CorruptSamples corrupt_;
 };
 
 }  // namespace
@@ -157,8 +157,8 @@ std::shared_ptr<const Dataset> open_labelled_text(const std::string& jsonl,
         "at least 0, not {}",
         options.max_length, options.num_labels);
   }
-  std::unique_ptr<ByteSource> source = open_source(jsonl);
-  if (is_remote(jsonl)) {
+  std::unique_ptr<base::ByteSource> source = storage::open_source(jsonl);
+  if (storage::is_remote(jsonl)) {
     source = std::make_unique<CopiedSource>(*source);
   }
   auto data = std::make_shared<TextDataset>(std::move(source), std::move(options));

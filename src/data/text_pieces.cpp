@@ -7,7 +7,7 @@
 #include "data/json_lines.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
@@ -20,7 +20,7 @@ bool is_inside_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-uint64_t json_line_start(const ByteSource& source, uint64_t offset) {
+uint64_t json_line_start(const base::ByteSource& source, uint64_t offset) {
   for (uint64_t at = offset - 1; at < source.size(); at += kPieceBytes) {
     if (at - offset > kMaxLineBytes && at > offset) {
       throw FormatError("{}: a line around offset {} has more than {} bytes; is it JSON lines?",
@@ -34,7 +34,7 @@ uint64_t json_line_start(const ByteSource& source, uint64_t offset) {
   return source.size();
 }
 
-uint64_t text_line_start(const ByteSource& source, uint64_t offset) {
+uint64_t text_line_start(const base::ByteSource& source, uint64_t offset) {
   const uint64_t begin = offset - 2;
   const std::string text = source.read_text(begin, std::min(kPieceBytes, source.size() - begin));
   size_t any = std::string::npos;
@@ -56,7 +56,7 @@ uint64_t text_line_start(const ByteSource& source, uint64_t offset) {
 
 // UTF-16, as editors and shells of Windows write it, says so in its first two bytes, which no text
 // in UTF-8 begins with. Half of what it would be made into is the byte 0.
-void check_is_utf8(const ByteSource& source) {
+void check_is_utf8(const base::ByteSource& source) {
   const std::string mark = source.read_text(0, std::min<uint64_t>(2, source.size()));
   if (mark == "\xff\xfe" || mark == "\xfe\xff") {
     throw FormatError(
@@ -69,7 +69,7 @@ void check_is_utf8(const ByteSource& source) {
 }  // namespace
 
 TextInput open_text_input(const std::string& location) {
-  TextInput input{.source = open_source(location),
+  TextInput input{.source = storage::open_source(location),
                   .is_json = location.ends_with(".jsonl") || location.ends_with(".ndjson")};
   check_is_utf8(*input.source);
   return input;
@@ -102,4 +102,4 @@ std::vector<TextPiece> share_of_pieces(const std::vector<TextInput>& inputs, Sha
   return mine;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,12 +9,12 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 inline constexpr uint64_t kPieceBytes = 256u << 10;
 
 struct TextInput {
-  std::unique_ptr<ByteSource> source;
+  std::unique_ptr<base::ByteSource> source;
   bool is_json = false;  // a document in each line; else all of it is one
 };
 
@@ -42,4 +42,4 @@ struct ShareOfPieces {
 };
 std::vector<TextPiece> share_of_pieces(const std::vector<TextInput>& inputs, ShareOfPieces share);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

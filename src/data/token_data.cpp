@@ -17,11 +17,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
-constexpr int kRemoteReads = 8;  // requests of a batch that are under way at a time
 
 struct OpenFile {
-  std::unique_ptr<ByteSource> source;
-  TokenFile tokens;
+  std::unique_ptr<base::ByteSource> source;
+  formats::TokenFile tokens;
   int64_t first_sample = 0;
 };
 
@@ -30,10 +29,10 @@ class TokenDataset : public Dataset {
   TokenDataset(const std::vector<std::string>& files, TokenDataOptions options)
       : options_(options) {
     for (const std::string& path : files) {
-      OpenFile file{.source = open_source(path), .tokens = {}, .first_sample = size_};
-      file.tokens = read_token_file(*file.source);
+      OpenFile file{.source = storage::open_source(path), .tokens = {}, .first_sample = size_};
+      file.tokens = formats::read_token_file(*file.source);
       size_ += static_cast<int64_t>(file.tokens.num_tokens) / options.sequence_length;
-      is_remote_ = is_remote_ || is_remote(path);
+      is_remote_ = is_remote_ || storage::is_remote(path);
       files_.push_back(std::move(file));
     }
   }
@@ -41,11 +40,11 @@ class TokenDataset : public Dataset {
   int64_t size() const override { return size_; }
 
   Batch batch(std::span<const SampleKey> samples) const override {
-    check_samples(samples, size_);
+    data::check_samples(samples, size_);
     const int64_t length = options_.sequence_length;
     const at::Tensor ids_BT = at::empty({static_cast<int64_t>(samples.size()), length}, at::kLong);
     auto* const to = ids_BT.mutable_data_ptr<int64_t>();
-    for_each_parallel(samples.size(), is_remote_ ? kRemoteReads : 1, [&](size_t i) {
+    storage::for_each_parallel(samples.size(), is_remote_ ? storage::kRemoteReads : 1, [&](size_t i) {
       const std::span row(to + static_cast<int64_t>(i) * length, static_cast<size_t>(length));
       read_sample(samples[i].index, row);
     });
@@ -59,7 +58,7 @@ class TokenDataset : public Dataset {
         [](int64_t sample, const OpenFile& file) { return sample < file.first_sample; });
     const OpenFile& file = *std::prev(behind);
     const auto first = static_cast<uint64_t>(index - file.first_sample) * row.size();
-    if (file.tokens.dtype == DType::U16) {
+    if (file.tokens.dtype == formats::DType::U16) {
       read_ids<uint16_t>(file, first, row);
     } else {
       read_ids<uint32_t>(file, first, row);

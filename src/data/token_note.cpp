@@ -11,18 +11,18 @@
 #include "storage/location.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::data {
 
 namespace {
 
 namespace fs = std::filesystem;
 
-ObjectInfo look_at(const std::string& location) {
-  const Location place = parse_location(location);
+storage::ObjectInfo look_at(const std::string& location) {
+  const storage::Location place = storage::parse_location(location);
   const fs::path path = place.is_s3 ? fs::path(place.path) : fs::absolute(place.path);
   const std::string folder = path.parent_path().string();
   const auto storage =
-      open_storage(place.is_s3 ? fmt::format("s3://{}/{}", place.bucket, folder) : folder);
+      storage::open_storage(place.is_s3 ? fmt::format("s3://{}/{}", place.bucket, folder) : folder);
   const auto object = storage->find(path.filename().string());
   if (!object) {
     throw IoError("cannot read {}: there is no such file", location);
@@ -35,10 +35,10 @@ std::string tokenizer_digest(const std::string& tokenizer) {
   const fs::path given = tokenizer;
   const bool is_folder = fs::is_directory(given);
   const fs::path folder = is_folder ? given : given.parent_path();
-  Digest digest = Digest::sha256();
+  storage::Digest digest = storage::Digest::sha256();
   const auto add = [&](const fs::path& path) {
     if (fs::is_regular_file(path)) {
-      const std::string text = read_file(path.string(), kMaxVocabularyBytes);
+      const std::string text = base::read_file(path.string(), tokenizers::kMaxVocabularyBytes);
       const std::string head = fmt::format("{} {}\n", path.filename().string(), text.size());
       digest.add(std::as_bytes(std::span(head)));
       digest.add(std::as_bytes(std::span(text)));
@@ -59,7 +59,7 @@ std::string tokenizer_digest(const std::string& tokenizer) {
 nlohmann::json describe_tokens(const TokenizeOptions& options) {
   auto inputs = nlohmann::json::array();
   for (const std::string& input : options.inputs) {
-    const ObjectInfo object = look_at(input);
+    const storage::ObjectInfo object = look_at(input);
     inputs.push_back(
         {{"location", input}, {"size_bytes", object.size_bytes}, {"version", object.version}});
   }
@@ -80,16 +80,16 @@ bool is_noted(const TokenizeOptions& options, const nlohmann::json& made_from) {
   if (error || !fs::is_regular_file(path, error)) {
     return false;
   }
-  const Json note = Json::parse(read_file(path), nullptr, false);
-  return note.is_object() && field(note, "made_from") == made_from &&
-         field(note, "size_bytes") == size;
+  const tokenizers::Json note = tokenizers::Json::parse(base::read_file(path), nullptr, false);
+  return note.is_object() && tokenizers::field(note, "made_from") == made_from &&
+         tokenizers::field(note, "size_bytes") == size;
 }
 
 void write_token_note(const TokenizeOptions& options, const TokenNote& note) {
   const nlohmann::json json{{"made_from", note.made_from},
                             {"num_tokens", note.num_tokens},
                             {"size_bytes", note.size_bytes}};
-  write_file_atomically(token_note_path(options), json.dump(2) + "\n");
+  base::write_file_atomically(token_note_path(options), json.dump(2) + "\n");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,7 +9,7 @@
 
 #include <lockstep/data/token_data.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 // Inputs with sizes and versions, the tokenizer's digest, what else decides the ids. Throws
 // IoError for what is not there.
@@ -27,4 +27,4 @@ std::string token_note_path(const TokenizeOptions& options);
 bool is_noted(const TokenizeOptions& options, const nlohmann::json& made_from);
 void write_token_note(const TokenizeOptions& options, const TokenNote& note);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

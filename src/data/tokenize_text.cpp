@@ -30,7 +30,7 @@ void check_options(const TokenizeOptions& options) {
   if (options.num_ranks < 1 || options.rank < 0 || options.rank >= options.num_ranks) {
     throw UsageError("tokenize: rank {} is not in [0, {})", options.rank, options.num_ranks);
   }
-  if (is_remote(options.output)) {
+  if (storage::is_remote(options.output)) {
     throw UsageError("tokenize: {} is no path; the output must be a file that all ranks see",
                      options.output);
   }
@@ -43,15 +43,15 @@ std::string share_path(const TokenizeOptions& options, int rank) {
 // Tells the shares of this run from those that an earlier one left behind.
 std::string run_digest(const TokenizeOptions& options, const nlohmann::json& made_from) {
   const std::string text = fmt::format("{} {}", options.num_ranks, made_from.dump());
-  return sha256_hex(std::as_bytes(std::span(text)));
+  return storage::sha256_hex(std::as_bytes(std::span(text)));
 }
 
 class PieceEncoder {
  public:
-  PieceEncoder(const TokenizeOptions& options, AtomicFile& share)
+  PieceEncoder(const TokenizeOptions& options, base::AtomicFile& share)
       : options_(options), tokenizer_(load_tokenizer(options.tokenizer)), share_(share) {}
 
-  void add(const TextInput& input, const TextPiece& piece) {
+  void add(const data::TextInput& input, const data::TextPiece& piece) {
     if (piece.begin == piece.end) {
       return;  // the one before it went on to the input's end
     }
@@ -62,11 +62,11 @@ class PieceEncoder {
         end_document();
       }
     } else {
-      for_each_line(text, [&](std::string_view line) {
+      data::for_each_line(text, [&](std::string_view line) {
         const auto at = piece.begin + static_cast<uint64_t>(line.data() - text.data());
         const std::string place =
             fmt::format("{}: the line at offset {}", input.source->name(), at);
-        add_text(text_field(parse_json_line(line, place), options_.text_field.c_str(), place));
+        add_text(tokenizers::text_field(data::parse_json_line(line, place), options_.text_field.c_str(), place));
         end_document();
       });
     }
@@ -88,18 +88,18 @@ class PieceEncoder {
 
   const TokenizeOptions& options_;
   const Tokenizer tokenizer_;
-  AtomicFile& share_;
+  base::AtomicFile& share_;
   std::vector<int32_t> ids_;
 };
 
-std::unique_ptr<ByteSource> open_share(const TokenizeOptions& options, int rank,
+std::unique_ptr<base::ByteSource> open_share(const TokenizeOptions& options, int rank,
                                        const std::string& digest) {
   const std::string path = share_path(options, rank);
   if (!fs::exists(path)) {
     throw FormatError("{} is not there; did rank {} call tokenize_share(), and a barrier follow?",
                       path, rank);
   }
-  auto share = std::make_unique<FileSource>(path);
+  auto share = std::make_unique<base::FileSource>(path);
   if (share->size() < kDigestBytes || (share->size() - kDigestBytes) % 4 != 0 ||
       share->read_text(0, kDigestBytes) != digest) {
     throw FormatError("{} was made from other inputs or by another tokenizer; delete it", path);
@@ -107,7 +107,7 @@ std::unique_ptr<ByteSource> open_share(const TokenizeOptions& options, int rank,
   return share;
 }
 
-void append_share(const ByteSource& share, TokenWriter& writer) {
+void append_share(const base::ByteSource& share, formats::TokenWriter& writer) {
   std::vector<uint32_t> ids;
   const uint64_t count = (share.size() - kDigestBytes) / 4;
   for (uint64_t first = 0; first < count; first += kJoinIds) {
@@ -127,35 +127,35 @@ void delete_shares(const TokenizeOptions& options) {
   }
 }
 
-TokenLayout layout_for(int64_t vocab_size, uint64_t num_tokens) {
+formats::TokenLayout layout_for(int64_t vocab_size, uint64_t num_tokens) {
   if (vocab_size > kMaxShortIds) {
-    return TokenLayout::LlmcLlama3;
+    return formats::TokenLayout::LlmcLlama3;
   }
-  return num_tokens > INT32_MAX ? TokenLayout::NanoGpt : TokenLayout::LlmcGpt2;
+  return num_tokens > INT32_MAX ? formats::TokenLayout::NanoGpt : formats::TokenLayout::LlmcGpt2;
 }
 
 }  // namespace
 
 bool tokens_are_current(const TokenizeOptions& options) {
   check_options(options);
-  return is_noted(options, describe_tokens(options));
+  return data::is_noted(options, data::describe_tokens(options));
 }
 
 void tokenize_share(const TokenizeOptions& options) {
   check_options(options);
-  const nlohmann::json made_from = describe_tokens(options);
-  if (is_noted(options, made_from)) {
+  const nlohmann::json made_from = data::describe_tokens(options);
+  if (data::is_noted(options, made_from)) {
     return;
   }
-  std::vector<TextInput> inputs;
+  std::vector<data::TextInput> inputs;
   for (const std::string& input : options.inputs) {
-    inputs.push_back(open_text_input(input));
+    inputs.push_back(data::open_text_input(input));
   }
-  AtomicFile share(share_path(options, options.rank));
+  base::AtomicFile share(share_path(options, options.rank));
   share.append(run_digest(options, made_from));
   PieceEncoder encoder(options, share);
-  for (const TextPiece& piece :
-       share_of_pieces(inputs, {.rank = options.rank, .num_ranks = options.num_ranks})) {
+  for (const data::TextPiece& piece :
+       data::share_of_pieces(inputs, {.rank = options.rank, .num_ranks = options.num_ranks})) {
     encoder.add(inputs[piece.input], piece);
   }
   share.commit();
@@ -163,12 +163,12 @@ void tokenize_share(const TokenizeOptions& options) {
 
 void join_token_shares(const TokenizeOptions& options) {
   check_options(options);
-  const nlohmann::json made_from = describe_tokens(options);
-  if (is_noted(options, made_from)) {
+  const nlohmann::json made_from = data::describe_tokens(options);
+  if (data::is_noted(options, made_from)) {
     return;
   }
   const std::string digest = run_digest(options, made_from);
-  std::vector<std::unique_ptr<ByteSource>> shares;
+  std::vector<std::unique_ptr<base::ByteSource>> shares;
   uint64_t num_tokens = 0;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     shares.push_back(open_share(options, rank, digest));
@@ -178,13 +178,13 @@ void join_token_shares(const TokenizeOptions& options) {
     throw FormatError("{}: it has no text, and the other inputs neither", options.inputs[0]);
   }
   const int64_t vocab_size = load_tokenizer(options.tokenizer).vocab_size();
-  fs::remove(token_note_path(options));  // it must never be beside another file than its own
-  TokenWriter writer(options.output, layout_for(vocab_size, num_tokens), num_tokens);
+  fs::remove(data::token_note_path(options));  // it must never be beside another file than its own
+  formats::TokenWriter writer(options.output, layout_for(vocab_size, num_tokens), num_tokens);
   for (const auto& share : shares) {
     append_share(*share, writer);
   }
   writer.finish();
-  write_token_note(options, {.made_from = made_from,
+  data::write_token_note(options, {.made_from = made_from,
                              .num_tokens = num_tokens,
                              .size_bytes = fs::file_size(options.output)});
   delete_shares(options);

@@ -72,7 +72,7 @@ void Reducer::Impl::begin_backward() {
     serving_.emplace(memory_->arena());
   }
   if (num_local_shards_ > 1 && next_shard_ == 0) {
-    for (const TrainedParameter& parameter : tensors_.trained) {  // a step starts from zero
+    for (const ddp::TrainedParameter& parameter : tensors_.trained) {  // a step starts from zero
       at::Tensor tensor = parameter.tensor;
       tensor.mutable_grad().reset();
     }
@@ -89,8 +89,8 @@ void Reducer::Impl::start_backward_state(bool syncs) {
   backward_ = {};
   backward_.is_running = true;
   backward_.syncs = syncs && is_last_shard();
-  backward_.began = Clock::now();
-  backward_.clock = std::make_shared<ReduceClock>();
+  backward_.began = base::Clock::now();
+  backward_.clock = std::make_shared<ddp::ReduceClock>();
   backward_.num_fired.assign(tensors_.trained.size(), 0);
   backward_.is_ready.assign(tensors_.trained.size(), false);
 }
@@ -133,7 +133,7 @@ void Reducer::Impl::add_part(size_t parameter) {
     return;
   }
   const c10::AutoGradMode no_grad(false);
-  const Clock::time_point begin = Clock::now();
+  const base::Clock::time_point begin = base::Clock::now();
   at::Tensor tensor = tensors_.trained[parameter].tensor;
   at::Tensor& gradient = tensor.mutable_grad();
   if (gradient.defined() && gradient.is_sparse()) {
@@ -155,7 +155,7 @@ void Reducer::Impl::add_part(size_t parameter) {
   if (optimizer_ != nullptr) {
     gradient.reset();  // the optimizer is to see those of one bucket only
   }
-  backward_.copy_in += Clock::now() - begin;
+  backward_.copy_in += base::Clock::now() - begin;
   --backward_.num_missing[memory_->bucket_of(parameter)];
 }
 
@@ -182,7 +182,7 @@ bool Reducer::Impl::divides_ourselves() const {
 void Reducer::Impl::send_next_bucket() {
   const size_t index = backward_.works.size();
   const GradBucket& bucket = memory_->buckets()[index];
-  backward_.clock->began(Clock::now());
+  backward_.clock->began(base::Clock::now());
   Work work;
   if (options_.comm_hook) {
     work = options_.comm_hook->start(bucket, group_);
@@ -194,7 +194,7 @@ void Reducer::Impl::send_next_bucket() {
       group_.all_reduce(bucket.buffer, {.op = op});
     }
   }
-  if (const auto& state = WorkAccess::state(work)) {
+  if (const auto& state = comm::WorkAccess::state(work)) {
     state->on_done([clock = backward_.clock, index](std::exception_ptr) { clock->ended(index); });
   } else {
     backward_.clock->ended(index);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 struct OpenBucket {
@@ -55,4 +55,4 @@ std::vector<std::vector<size_t>> plan_buckets(const std::vector<GradientSize>& s
   return buckets;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -7,7 +7,7 @@
 
 #include <c10/core/ScalarType.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // What the plan needs to know of a gradient.
 struct GradientSize {
@@ -28,4 +28,4 @@ std::vector<std::vector<size_t>> plan_buckets(const std::vector<GradientSize>& s
                                               const std::vector<size_t>& order,
                                               const BucketLimits& limits);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

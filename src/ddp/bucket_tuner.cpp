@@ -6,7 +6,7 @@
 
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 constexpr int64_t kSizes[] = {1 << 20, 4 << 20, 10 << 20, 25 << 20, 100 << 20};
@@ -53,4 +53,4 @@ bool BucketTuner::record(Group& group, std::chrono::nanoseconds backward) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

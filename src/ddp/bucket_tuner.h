@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Tries each candidate for a few steps and keeps the one whose fastest step, on the slowest rank,
 // was shortest. Only sizes that cut the model differently are tried.
@@ -33,4 +33,4 @@ class BucketTuner {
   int64_t chosen_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

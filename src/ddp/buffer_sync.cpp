@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/variable.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 int64_t total_bytes(const NamedTensors& tensors) {
@@ -85,4 +85,4 @@ void BufferSync::rebind(Group& group) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -6,7 +6,7 @@
 
 #include "ddp/parameters.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Overwrites the tensors with those of `root`, at most `chunk_bytes` (but at least one tensor) at a
 // time. Their version counters stay: a forward whose backward is still to come may have saved them,
@@ -29,4 +29,4 @@ class BufferSync {
   at::Tensor packed_;  // bytes, of the group
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -58,7 +58,7 @@ class CompressHook : public CommHook {
   }
 
   const at::ScalarType type_;
-  HookMemory memory_;
+  ddp::HookMemory memory_;
 };
 
 }  // namespace

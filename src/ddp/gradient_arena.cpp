@@ -6,7 +6,7 @@
 
 #include "base/round.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
@@ -102,7 +102,7 @@ bool install_once() {
 int64_t GradientArena::room_for(const std::vector<int64_t>& cell_bytes) {
   int64_t room = 0;
   for (const int64_t bytes : cell_bytes) {
-    room += rounded_up(bytes, kPageBytes);
+    room += base::rounded_up(bytes, kPageBytes);
   }
   return room;
 }
@@ -116,7 +116,7 @@ std::shared_ptr<GradientArena> GradientArena::make(at::Tensor memory,
   auto* cell = static_cast<std::byte*>(arena->memory_.mutable_data_ptr());
   for (const int64_t bytes : cell_bytes) {
     arena->free_[static_cast<size_t>(bytes)].push_back(cell);
-    cell += rounded_up(bytes, kPageBytes);
+    cell += base::rounded_up(bytes, kPageBytes);
   }
   Registry::instance().add(arena);
   return arena;
@@ -162,4 +162,4 @@ GradientArena::Scope::~Scope() {
   serving_arena = std::move(before_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

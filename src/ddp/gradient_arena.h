@@ -15,7 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Threads: cells may be given back on any thread.
 class GradientArena {
@@ -59,4 +59,4 @@ class GradientArena {
   bool is_retired_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -6,14 +6,14 @@
 
 #include "base/round.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 constexpr int64_t kAlignBytes = 64;
 
 // At least one cell: a bucket whose parameters have no elements is reduced as any other.
 int64_t room_for(const at::Tensor& parameter) {
-  return rounded_up(std::max<int64_t>(1, static_cast<int64_t>(parameter.nbytes())), kAlignBytes);
+  return base::rounded_up(std::max<int64_t>(1, static_cast<int64_t>(parameter.nbytes())), kAlignBytes);
 }
 
 // The parameter's own strides if its elements fill memory without a gap, as autograd lays gradients
@@ -163,4 +163,4 @@ void GradientMemory::let_go() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -14,7 +14,7 @@
 #include "ddp/gradient_arena.h"
 #include "ddp/parameters.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Gradients from here on are large: so much is worth an operation of its own.
 inline constexpr int64_t kLargeGradientBytes = 1 << 20;
@@ -73,4 +73,4 @@ class GradientMemory {
   std::vector<Place> places_;  // by parameter; an undefined view for sparse ones
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

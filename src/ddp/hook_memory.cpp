@@ -2,7 +2,7 @@
 
 #include <ATen/ops/full.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 at::Tensor HookMemory::piece(size_t bucket, int64_t numel, at::ScalarType type, Group& group) {
   if (bucket >= pieces_.size()) {
@@ -28,4 +28,4 @@ bool HookSteps::enter(Group& group) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

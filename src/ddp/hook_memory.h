@@ -10,7 +10,7 @@
 
 #include <lockstep/ddp/comm_hook.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // One piece of Group::allocate() memory per bucket, kept while bucket and group stay the same.
 class HookMemory {
@@ -45,4 +45,4 @@ class HookSteps {
   uint64_t group_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -66,10 +66,10 @@ void Reducer::Impl::wait_for_join() {
   }
   const int root = join_->root;
   join_.reset();
-  NamedTensors everything = tensors_.parameters;
+  ddp::NamedTensors everything = tensors_.parameters;
   everything.insert(everything.end(), tensors_.buffers.begin(), tensors_.buffers.end());
   const c10::AutoGradMode no_grad(false);
-  broadcast_tensors(group_, everything, root, 25 << 20);
+  ddp::broadcast_tensors(group_, everything, root, 25 << 20);
 }
 
 Join::Join(std::shared_ptr<Reducer> reducer, JoinOptions options) : reducer_(std::move(reducer)) {

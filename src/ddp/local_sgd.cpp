@@ -33,7 +33,7 @@ class LocalSgdHook : public CommHook {
 
  private:
   LocalSgdOptions options_;
-  HookSteps steps_;
+  ddp::HookSteps steps_;
 };
 
 void check_parameter(const at::Tensor& parameter, size_t i) {
@@ -130,8 +130,8 @@ class PeriodicModelAverager::Impl {
 
   Group group_;
   const ModelAveragerOptions options_;
-  HookSteps steps_;
-  HookMemory memory_;
+  ddp::HookSteps steps_;
+  ddp::HookMemory memory_;
 };
 
 PeriodicModelAverager::PeriodicModelAverager(Group group, ModelAveragerOptions options)

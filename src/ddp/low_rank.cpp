@@ -10,7 +10,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 // Independent sums, added up at the end: an order that is fixed and that vector units can follow.
@@ -183,4 +183,4 @@ void fill_empty_rows(const at::Tensor& rows, const RowSeed& seed) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Makes the rows orthonormal, each divided by its length + epsilon. A row that depends on those
 // before it becomes zero. False if a value was not finite; the rows are then of no use.
@@ -29,4 +29,4 @@ struct RowSeed {
 };
 void fill_empty_rows(const at::Tensor& rows, const RowSeed& seed);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

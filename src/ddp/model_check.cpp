@@ -10,7 +10,7 @@
 
 #include "comm/work/heard_by_all.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 // One line per tensor: all that must agree.
@@ -75,10 +75,10 @@ void check_same_lines(Group& group, const std::vector<std::string>& lines,
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
     ++i;
   }
-  wait_until_all_heard(group);
+  comm::wait_until_all_heard(group);
   throw UsageError("{}: rank 0 has {}, rank {} has {}; {}", difference.what,
                    i < ours.size() ? ours[i] : "nothing more", rank,
                    i < theirs.size() ? theirs[i] : "nothing more", difference.advice);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

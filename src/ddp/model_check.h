@@ -9,7 +9,7 @@
 
 #include "ddp/parameters.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Throws UsageError on every rank if names, shapes, types or requires_grad differ from rank 0's;
 // the first difference and the rank that has it are named.
@@ -25,4 +25,4 @@ struct Difference {
 void check_same_lines(Group& group, const std::vector<std::string>& lines,
                       const Difference& difference);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -132,4 +132,4 @@ void check_unchanged(const torch::nn::Module& module, const std::vector<std::str
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

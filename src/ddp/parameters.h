@@ -13,7 +13,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -40,4 +40,4 @@ ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::
 void check_unchanged(const torch::nn::Module& module, const std::vector<std::string>& ignored,
                      const ModelTensors& before);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -9,11 +9,11 @@
 
 #include "ddp/low_rank.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Like fill_empty_rows.
 using FillRows = std::function<void(const at::Tensor& rows, const RowSeed& seed)>;
 
 std::shared_ptr<CommHook> make_power_sgd(PowerSgdOptions options, FillRows fill_rows);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -8,17 +8,17 @@
 
 #include "base/deadline.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Threads: ended() on whichever thread finishes a reduction; all else on the one of backward.
 class ReduceClock {
  public:
-  void began(Clock::time_point when) {
+  void began(base::Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     spans_.push_back({when, {}});
   }
   void ended(size_t index) {
-    const Clock::time_point now = Clock::now();
+    const base::Clock::time_point now = base::Clock::now();
     const std::lock_guard lock(mutex_);
     spans_[index].end = now;
   }
@@ -27,9 +27,9 @@ class ReduceClock {
   std::chrono::nanoseconds total() const {
     const std::lock_guard lock(mutex_);
     std::chrono::nanoseconds sum{0};
-    Clock::time_point free{};
+    base::Clock::time_point free{};
     for (const Span& span : spans_) {
-      const Clock::time_point begin = std::max(span.begin, free);
+      const base::Clock::time_point begin = std::max(span.begin, free);
       if (span.end > begin) {
         sum += span.end - begin;
         free = span.end;
@@ -40,11 +40,11 @@ class ReduceClock {
 
  private:
   struct Span {
-    Clock::time_point begin;
-    Clock::time_point end;
+    base::Clock::time_point begin;
+    base::Clock::time_point end;
   };
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

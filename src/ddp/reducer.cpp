@@ -42,23 +42,23 @@ std::vector<std::string> describe(const DdpOptions& options) {
 Reducer::Impl::Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options)
     : module_(std::move(module)), group_(std::move(group)), options_(std::move(options)) {
   if (group_.size() > 1) {
-    check_same_lines(group_, describe(options_),
+    ddp::check_same_lines(group_, describe(options_),
                      {.what = "ddp: the options differ between ranks",
                       .advice = "give every rank the same DdpOptions"});
   }
   check_options();
-  tensors_ = tensors_of(*module_, options_.ignored);
+  tensors_ = ddp::tensors_of(*module_, options_.ignored);
   set_shards();
   if (group_.size() > 1) {
-    NamedTensors everything = tensors_.parameters;
+    ddp::NamedTensors everything = tensors_.parameters;
     everything.insert(everything.end(), tensors_.buffers.begin(), tensors_.buffers.end());
-    check_same_model(group_, everything);
+    ddp::check_same_model(group_, everything);
     if (options_.init_sync) {
       const c10::AutoGradMode no_grad(false);
-      broadcast_tensors(group_, everything, 0, 25 << 20);
+      ddp::broadcast_tensors(group_, everything, 0, 25 << 20);
     }
     if (options_.broadcast_buffers) {
-      buffers_ = BufferSync(group_, tensors_.buffers);
+      buffers_ = ddp::BufferSync(group_, tensors_.buffers);
     }
   }
 }
@@ -95,7 +95,7 @@ void Reducer::Impl::set_shards() {
   if (num_local_shards_ == 1) {
     return;
   }
-  for (const TrainedParameter& parameter : tensors_.trained) {
+  for (const ddp::TrainedParameter& parameter : tensors_.trained) {
     const auto type = parameter.tensor.scalar_type();
     if (parameter.has_sparse_gradient || (type != at::kFloat && type != at::kDouble)) {
       throw UsageError(
@@ -118,7 +118,7 @@ void Reducer::Impl::choose_overlap() {
     overlaps_ = options_.overlap != Overlap::Never;
     return;
   }
-  const int num_cores = host_cores(group_).front().num_cores;
+  const int num_cores = comm::host_cores(group_).front().num_cores;
   overlaps_ = group_.size() < num_cores;
   log::debug("ddp", "buckets are reduced {}: {} ranks, {} cores",
              overlaps_ ? "while backward computes" : "at the end of backward", group_.size(),
@@ -131,7 +131,7 @@ void Reducer::Impl::start() {
   }
   choose_overlap();
   memory_.emplace(group_, tensors_.trained,
-                  GradientMemoryOptions{.allows_large = num_local_shards_ == 1});
+                  ddp::GradientMemoryOptions{.allows_large = num_local_shards_ == 1});
   arrival_order_.resize(tensors_.trained.size());
   std::iota(arrival_order_.rbegin(), arrival_order_.rend(), size_t{0});  // last layer first
   was_used_.assign(tensors_.trained.size(), false);
@@ -140,7 +140,7 @@ void Reducer::Impl::start() {
   }
   if (options_.bucket_bytes == kAutoBucketBytes) {
     int64_t bytes = 0;
-    for (const TrainedParameter& parameter : tensors_.trained) {
+    for (const ddp::TrainedParameter& parameter : tensors_.trained) {
       bytes += static_cast<int64_t>(parameter.tensor.nbytes());
     }
     tuner_.emplace(bytes);
@@ -149,17 +149,17 @@ void Reducer::Impl::start() {
   watch_gradients();
 }
 
-BucketLimits Reducer::Impl::limits() const {
+ddp::BucketLimits Reducer::Impl::limits() const {
   return {.bucket_bytes = tuner_ ? tuner_->bucket_bytes() : options_.bucket_bytes,
           .first_bucket_bytes = options_.first_bucket_bytes,
-          .alone_bytes = num_local_shards_ == 1 ? kLargeGradientBytes : INT64_MAX};
+          .alone_bytes = num_local_shards_ == 1 ? ddp::kLargeGradientBytes : INT64_MAX};
 }
 
 void Reducer::Impl::lay_out_buckets() {
   const c10::AutoGradMode no_grad(false);
-  std::vector<GradientSize> sizes;
+  std::vector<ddp::GradientSize> sizes;
   std::vector<size_t> dense_order;
-  for (const TrainedParameter& parameter : tensors_.trained) {
+  for (const ddp::TrainedParameter& parameter : tensors_.trained) {
     sizes.push_back(
         {static_cast<int64_t>(parameter.tensor.nbytes()), parameter.tensor.scalar_type()});
   }
@@ -168,7 +168,7 @@ void Reducer::Impl::lay_out_buckets() {
       dense_order.push_back(i);
     }
   }
-  memory_->lay_out(plan_buckets(sizes, dense_order, limits()));
+  memory_->lay_out(ddp::plan_buckets(sizes, dense_order, limits()));
   log::debug("ddp", "{} parameters in {} buckets", tensors_.trained.size(),
              memory_->buckets().size());
 }
@@ -204,10 +204,10 @@ void Reducer::Impl::begin_forward() {
     return;
   }
   has_forwarded_ = true;
-  check_unchanged(*module_, options_.ignored, tensors_);
+  ddp::check_unchanged(*module_, options_.ignored, tensors_);
   const bool is_due = options_.verify_every > 0 && step_ > 0 && step_ % options_.verify_every == 0;
   if (is_due && !join_) {
-    verify_equal(group_, tensors_.parameters, step_);
+    ddp::verify_equal(group_, tensors_.parameters, step_);
   }
   if (join_) {
     announce(true);
@@ -261,7 +261,7 @@ void Reducer::Impl::check_optimizer(const torch::optim::Optimizer& optimizer) co
 
 void Reducer::Impl::step_in_backward(torch::optim::Optimizer& optimizer) {
   check_optimizer(optimizer);
-  for (const TrainedParameter& parameter : tensors_.trained) {
+  for (const ddp::TrainedParameter& parameter : tensors_.trained) {
     if (parameter.has_sparse_gradient) {
       throw UsageError("ddp: step_in_backward: parameter '{}' has sparse gradients",
                        parameter.name);
@@ -288,12 +288,12 @@ double Reducer::Impl::clip_grad_norm(double max_norm) {
     throw UsageError("ddp: clip_grad_norm: step_in_backward has used the gradients already");
   }
   const c10::AutoGradMode no_grad(false);
-  const auto values_of = [](const TrainedParameter& parameter) {
+  const auto values_of = [](const ddp::TrainedParameter& parameter) {
     const at::Tensor& gradient = parameter.tensor.grad();
     return gradient.defined() && gradient.is_sparse() ? gradient._values() : gradient;
   };
   double sum = 0;
-  for (const TrainedParameter& parameter : tensors_.trained) {
+  for (const ddp::TrainedParameter& parameter : tensors_.trained) {
     if (const at::Tensor values = values_of(parameter); values.defined()) {
       const double norm = at::linalg_vector_norm(values, 2).item<double>();
       sum += norm * norm;
@@ -302,7 +302,7 @@ double Reducer::Impl::clip_grad_norm(double max_norm) {
   const double norm = std::sqrt(sum);
   const double scale = max_norm / (norm + 1e-6);
   if (scale < 1) {
-    for (const TrainedParameter& parameter : tensors_.trained) {
+    for (const ddp::TrainedParameter& parameter : tensors_.trained) {
       if (at::Tensor values = values_of(parameter); values.defined()) {
         values.mul_(scale);
       }
@@ -312,7 +312,7 @@ double Reducer::Impl::clip_grad_norm(double max_norm) {
 }
 
 void Reducer::Impl::verify() {
-  verify_equal(group_, tensors_.parameters, step_);
+  ddp::verify_equal(group_, tensors_.parameters, step_);
 }
 
 void Reducer::Impl::rebind(Group group) {

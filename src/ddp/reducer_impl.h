@@ -37,6 +37,10 @@
 
 namespace lockstep {
 
+namespace ddp {
+class ReduceClock;
+}
+
 class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options);
@@ -77,9 +81,9 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
     std::vector<Work> works;          // of the buckets that were sent, in order
     size_t num_finished = 0;          // of them, with step_in_backward
     std::optional<size_t> repeated;   // a parameter that fired again when its bucket was sent
-    Clock::time_point began;
+    base::Clock::time_point began;
     std::chrono::nanoseconds copy_in{};
-    std::shared_ptr<class ReduceClock> clock;
+    std::shared_ptr<ddp::ReduceClock> clock;
   };
   struct Verdict;
 
@@ -91,7 +95,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void check_optimizer(const torch::optim::Optimizer& optimizer) const;
   bool is_needed() const;
   void choose_overlap();
-  BucketLimits limits() const;
+  ddp::BucketLimits limits() const;
 
   // backward.cpp
   void on_output();
@@ -120,7 +124,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   void judge(const Verdict& verdict) const;
   void learn_from_first_step();
   void settle_gradients(const std::vector<bool>& is_used);
-  void record_times(Clock::time_point waited_from);
+  void record_times(base::Clock::time_point waited_from);
   bool maps_used() const;
 
   // join.cpp
@@ -135,20 +139,20 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   const std::shared_ptr<torch::nn::Module> module_;
   Group group_;
   DdpOptions options_;
-  ModelTensors tensors_;
+  ddp::ModelTensors tensors_;
   int num_local_shards_ = 1;
-  std::optional<GradientMemory> memory_;  // none: nothing to do
-  BufferSync buffers_;
+  std::optional<ddp::GradientMemory> memory_;  // none: nothing to do
+  ddp::BufferSync buffers_;
   bool overlaps_ = true;
-  std::optional<ShardSum> shard_sum_;
-  std::optional<BucketTuner> tuner_;
+  std::optional<ddp::ShardSum> shard_sum_;
+  std::optional<ddp::BucketTuner> tuner_;
   torch::optim::Optimizer* optimizer_ = nullptr;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> hooks_;
   std::atomic<int> no_sync_depth_{0};
 
   mutable std::mutex mutex_;  // guards what follows
   Backward backward_;
-  std::optional<GradientArena::Scope> serving_;  // of the thread that runs backward
+  std::optional<ddp::GradientArena::Scope> serving_;  // of the thread that runs backward
   int64_t step_ = 0;                             // synchronised backwards so far
   int next_shard_ = 0;
   bool has_forwarded_ = false;       // in this step

@@ -4,7 +4,7 @@
 
 #include <ATen/ops/empty_like.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 at::Tensor ShardSum::partial(size_t parameter, const at::Tensor& bottom, size_t depth) {
   if (depth == 0) {
@@ -43,4 +43,4 @@ void ShardSum::add(size_t parameter, const at::Tensor& bottom, int shard,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Partial sums of one gradient after `shard` shards form a stack, the largest at the bottom: one
 // for each bit of the number. A new shard's gradient is merged with the top while both cover
@@ -27,4 +27,4 @@ class ShardSum {
   std::vector<std::vector<at::Tensor>> above_;  // by parameter: the stack without its bottom
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -5,7 +5,7 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 at::Tensor reduce_sparse(Group& group, const at::Tensor& gradient, const at::Tensor& like,
                          int divisor) {
@@ -46,4 +46,4 @@ at::Tensor reduce_sparse(Group& group, const at::Tensor& gradient, const at::Ten
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Collective. The sum of all ranks' sparse gradients divided by `divisor`, coalesced; rows are
 // added in the order of the ranks. `gradient` may be undefined or empty on any rank; `like` is the
@@ -14,4 +14,4 @@ namespace lockstep {
 at::Tensor reduce_sparse(Group& group, const at::Tensor& gradient, const at::Tensor& like,
                          int divisor);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -53,7 +53,7 @@ void Reducer::Impl::complete() {
     backward_ = {};
   });
   const auto untouched = add_missing_parts();
-  const Clock::time_point waited_from = Clock::now();
+  const base::Clock::time_point waited_from = base::Clock::now();
   backward_.is_at_end = true;
   send_full_buckets();
   Verdict verdict = make_verdict();
@@ -188,7 +188,7 @@ void Reducer::Impl::settle_gradients(const std::vector<bool>& is_used) {
     const bool is_kept = is_used.empty() || is_used[i];
     if (tensors_.trained[i].has_sparse_gradient) {
       const at::Tensor own = backward_.is_shadow ? at::Tensor() : tensor.grad();
-      const at::Tensor sum = reduce_sparse(group_, own, tensor, divisor());
+      const at::Tensor sum = ddp::reduce_sparse(group_, own, tensor, divisor());
       if (is_kept && !backward_.is_shadow) {
         tensor.mutable_grad() = sum;
       }
@@ -226,8 +226,8 @@ void Reducer::Impl::learn_from_first_step() {
   arrival_order_ = order;
 }
 
-void Reducer::Impl::record_times(Clock::time_point waited_from) {
-  const Clock::time_point now = Clock::now();
+void Reducer::Impl::record_times(base::Clock::time_point waited_from) {
+  const base::Clock::time_point now = base::Clock::now();
   times_ = {.step = step_,
             .backward = now - backward_.began,
             .copy_in = backward_.copy_in,

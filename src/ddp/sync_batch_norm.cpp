@@ -67,13 +67,13 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
     return at::native::batch_norm(input, weight, bias, has_stats ? running_mean : std::nullopt,
                                   running_var, training, momentum, eps, cudnn_enabled);
   }
-  BatchNormTensors tensors{value_of(weight), value_of(bias)};
+  ddp::BatchNormTensors tensors{value_of(weight), value_of(bias)};
   if (mark->tracks_stats) {
     tensors.running_mean = value_of(running_mean);
     tensors.running_var = value_of(running_var);
   }
-  check_batch_norm_input(input, input.dim() < 2 ? 0 : input.size(1));
-  return synced_batch_norm(input, tensors, {.momentum = momentum, .eps = eps}, mark->group);
+  ddp::check_batch_norm_input(input, input.dim() < 2 ? 0 : input.size(1));
+  return ddp::synced_batch_norm(input, tensors, {.momentum = momentum, .eps = eps}, mark->group);
 }
 
 // Once per process. Both keys: with a kernel for CPU alone libtorch would look for its derivative.
@@ -119,7 +119,7 @@ SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& norm_opt
     : NormImplBase(norm_options), group_(std::move(group)) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
-  check_batch_norm_input(input, options.num_features());
+  ddp::check_batch_norm_input(input, options.num_features());
 }
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
@@ -131,11 +131,11 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   }
   torch::Tensor output;
   if (is_training() && group_.size() > 1) {
-    output = synced_batch_norm(input, {weight, bias, running_mean, running_var},
+    output = ddp::synced_batch_norm(input, {weight, bias, running_mean, running_var},
                                {.momentum = momentum, .eps = options.eps()}, group_);
   } else {
     if (is_training() && options.num_features() > 0) {
-      check_values_per_channel(
+      ddp::check_values_per_channel(
           static_cast<double>(input.numel()) / static_cast<double>(options.num_features()), input);
     }
     output = at::batch_norm(input, weight, bias, running_mean, running_var,

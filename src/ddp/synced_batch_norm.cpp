@@ -15,7 +15,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -215,4 +215,4 @@ at::Tensor synced_batch_norm(const at::Tensor& input, const BatchNormTensors& te
                                 c10::make_intrusive<NodeData>(group, batch.count, numbers.eps));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

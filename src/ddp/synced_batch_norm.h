@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 
 // Undefined tensors: not affine; no running statistics.
 struct BatchNormTensors {
@@ -32,4 +32,4 @@ void check_batch_norm_input(const at::Tensor& input, int64_t num_channels);
 // Throws UsageError for one value per channel, over all ranks.
 void check_values_per_channel(double num_values, const at::Tensor& input);
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 // Eight bytes at a time, in four lanes so that the multiplications overlap. Against mistakes, not
@@ -66,4 +66,4 @@ void verify_equal(Group& group, const NamedTensors& tensors, int64_t step) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::ddp

@@ -25,7 +25,7 @@ using State = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().sta
 constexpr int64_t kAlignment = 64;  // bytes: each parameter of the flat buffer starts on a line
 
 int64_t aligned(int64_t bytes) {
-  return rounded_up(bytes, kAlignment);
+  return base::rounded_up(bytes, kAlignment);
 }
 
 // Every rank's text, on every rank.

@@ -13,7 +13,7 @@
 #include "base/unique_fd.h"
 #include "base/process/isolation.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -41,7 +41,7 @@ HostName look_up_host_name() {
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(name, nullptr, &hints, &list);
   if (error != 0) {
-    host.error = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
+    host.error = error == EAI_SYSTEM ? base::errno_text(errno) : ::gai_strerror(error);
     return host;
   }
   for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
@@ -67,14 +67,14 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options) {
   checks.push_back(check_cuda_toolkit(options.cuda_compiler));
   checks.push_back(check_driver(options.root));
   checks.push_back(check_shared_memory(options.root + "/dev/shm"));
-  checks.push_back(check_cores(options.root, static_cast<int>(usable_cores().size())));
+  checks.push_back(check_cores(options.root, static_cast<int>(base::usable_cores().size())));
   checks.push_back(check_memory(options.root));
   checks.push_back(check_open_files(files.rlim_cur, files.rlim_max));
   checks.push_back(check_processes(processes.rlim_cur));
   const HostName host = look_up_host_name();
   checks.push_back(check_host_name(host.name, host.addresses, host.error));
-  checks.push_back(check_isolation(pid_namespace_refusal()));
-  if (choose_isolation(IsolationMode::Auto) == IsolationMode::UserNamespace) {
+  checks.push_back(check_isolation(base::pid_namespace_refusal()));
+  if (base::choose_isolation(base::IsolationMode::Auto) == base::IsolationMode::UserNamespace) {
     checks.back().found = "userns: the kernel ends what a job leaves behind, in a user namespace";
     checks.back().fix.clear();
   }
@@ -117,4 +117,4 @@ std::string checks_json(const std::vector<CheckResult>& checks) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 enum class CheckStatus { Ok, Note, Problem };
 
@@ -54,4 +54,4 @@ CheckResult check_host_name(const std::string& name, const std::vector<std::stri
                             const std::string& error);
 CheckResult check_isolation(const std::optional<std::string>& refusal);
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -21,7 +21,7 @@
 #include "base/unique_fd.h"
 #include "doctor/doctor.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -35,7 +35,7 @@ constexpr auto kToolTimeout = std::chrono::seconds(30);
 // What a tool says, or nothing if it cannot be started or fails; `why` then says why.
 std::optional<std::string> ask(const std::vector<std::string>& argv, std::string& why) {
   try {
-    const Output output = run_process({.argv = argv}, Deadline::after(kToolTimeout));
+    const base::Output output = base::run_process({.argv = argv}, base::Deadline::after(kToolTimeout));
     if (output.status.ok()) {
       return output.out;
     }
@@ -48,7 +48,7 @@ std::optional<std::string> ask(const std::vector<std::string>& argv, std::string
 
 std::optional<std::string> read_text(const std::string& path) {
   try {
-    return read_file(path);
+    return base::read_file(path);
   } catch (const IoError&) {
     return std::nullopt;
   }
@@ -71,10 +71,10 @@ double gib(uint64_t bytes) {
 
 // Why sealed anonymous memory cannot be had; empty if it can.
 std::string memfd_refusal() {
-  const UniqueFd fd(::memfd_create("lockstep-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const base::UniqueFd fd(::memfd_create("lockstep-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ::ftruncate(fd.get(), 4096) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    return errno_text(errno);
+    return base::errno_text(errno);
   }
   return "";
 }
@@ -93,7 +93,7 @@ CheckResult check_compiler(const std::string& program) {
   }
   const std::string text = version->substr(0, version->find('\n'));
   result.found = fmt::format("{} {}", program, text);
-  const auto major = parse_integer(text.substr(0, text.find('.')), 0, 1000);
+  const auto major = base::parse_integer(text.substr(0, text.find('.')), 0, 1000);
   if (!major || *major < kMinCompiler) {
     result.status = CheckStatus::Problem;
     result.fix = fmt::format("lockstep is C++20: use g++ {} or newer", kMinCompiler);
@@ -183,7 +183,7 @@ CheckResult check_shared_memory(const std::string& folder) {
   struct statvfs info {};
   if (::statvfs(folder.c_str(), &info) != 0) {
     result.status = CheckStatus::Note;
-    result.found = fmt::format("memfd works; {}: {}", folder, errno_text(errno));
+    result.found = fmt::format("memfd works; {}: {}", folder, base::errno_text(errno));
     result.fix = "lockstep needs no /dev/shm, but NCCL and Python's loaders do";
     return result;
   }
@@ -193,7 +193,7 @@ CheckResult check_shared_memory(const std::string& folder) {
       fmt::format("memfd works; {}: {:.1f} GiB, {:.1f} free", folder, gib(total), gib(free));
   if (::access(folder.c_str(), W_OK) != 0) {
     result.status = CheckStatus::Note;
-    result.found += fmt::format("; it cannot be written to: {}", errno_text(errno));
+    result.found += fmt::format("; it cannot be written to: {}", base::errno_text(errno));
     result.fix = fmt::format(
         "lockstep needs no /dev/shm, but NCCL and Python's loaders do: mount -o remount,rw {}, or "
         "start the container with one that is writable (docker: no --read-only, or --tmpfs {})",
@@ -208,7 +208,7 @@ CheckResult check_shared_memory(const std::string& folder) {
 CheckResult check_cores(const std::string& root, int num_affine) {
   CheckResult result{.name = "cores"};
   result.found = fmt::format("{} by affinity", num_affine);
-  const auto limit = cgroup_cpu_limit(root);
+  const auto limit = base::cgroup_cpu_limit(root);
   if (limit) {
     result.found += fmt::format(", {:.2g} by the cgroup's quota", *limit);
     if (*limit < num_affine) {
@@ -310,4 +310,4 @@ CheckResult check_isolation(const std::optional<std::string>& refusal) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -15,7 +15,7 @@
 #include "doctor/doctor_peers.h"
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -129,7 +129,7 @@ class Examination {
       try {
         // Over ssh a host sees by which address it was reached; this one has to be told.
         const std::string address =
-            peers_[i].is_local ? meeting_address(options_.hosts, options_.ssh) : "";
+            peers_[i].is_local ? remote::rendezvous_address(options_.hosts, options_.ssh) : "";
         questions[i] = {{"do", "listen"}, {"interface", options_.interface}, {"address", address}};
       } catch (const UsageError& error) {
         add({{"ports", CheckStatus::Problem, error.what(), ""}});
@@ -186,7 +186,7 @@ class Examination {
   }
 
   std::string endpoint(size_t i) const {
-    return Endpoint{listeners_[i].at("address"), listeners_[i].at("port")}.text();
+    return base::Endpoint{listeners_[i].at("address"), listeners_[i].at("port")}.text();
   }
 
   void measure_links() {
@@ -315,4 +315,4 @@ std::string hosts_json(const HostsReport& report) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

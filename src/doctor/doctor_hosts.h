@@ -10,14 +10,14 @@
 #include "remote/hosts.h"
 #include "remote/ssh.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 inline constexpr size_t kMaxDoctorHosts = 256;
 
 struct HostsDoctorOptions {
-  std::vector<HostEntry> hosts;  // REQUIRED, at most kMaxDoctorHosts
+  std::vector<remote::HostEntry> hosts;  // REQUIRED, at most kMaxDoctorHosts
   std::string program;           // REQUIRED: absolute path of lockstep here
-  SshOptions ssh;
+  remote::SshOptions ssh;
   std::string shared_folder;  // must be the same on all hosts; empty: not checked
   std::string interface;      // by which hosts reach each other; empty: the one that ssh uses
 };
@@ -96,4 +96,4 @@ std::vector<CheckResult> judge_storage(const std::string& folder, const std::str
 
 std::vector<CheckResult> judge_links(const std::vector<LinkResult>& links);
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -8,7 +8,7 @@
 #include "doctor/doctor_hosts.h"
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -144,8 +144,8 @@ Results judge_names(const std::vector<NameFinding>& findings) {
            fmt::format("{} calls itself {}, which does not resolve there: {}", finding.host,
                        finding.name.name, finding.name.error),
            fmt::format("add \"{} {}\" to /etc/hosts there", finding.address, finding.name.name)});
-    } else if (std::all_of(addresses.begin(), addresses.end(), is_loopback) &&
-               !is_loopback(finding.address)) {
+    } else if (std::all_of(addresses.begin(), addresses.end(), base::is_loopback) &&
+               !base::is_loopback(finding.address)) {
       results.push_back(
           {"host name", CheckStatus::Note,
            fmt::format("{} calls itself {}, which is {} there", finding.host, finding.name.name,
@@ -230,4 +230,4 @@ Results judge_links(const std::vector<LinkResult>& links) {
                            ""});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -7,7 +7,7 @@
 
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -22,12 +22,12 @@ int64_t wall_clock_ns() {
 }  // namespace
 
 DoctorPeers::DoctorPeers(const Options& options) {
-  const auto begin = Clock::now();
-  for (const HostEntry& host : options.hosts) {
-    DoctorPeer peer{.host = host, .is_local = is_this_host(host)};
+  const auto begin = base::Clock::now();
+  for (const remote::HostEntry& host : options.hosts) {
+    DoctorPeer peer{.host = host, .is_local = remote::is_this_host(host)};
     try {
       peer.process =
-          std::make_unique<RemoteProcess>(RemoteStart{.host = host,
+          std::make_unique<remote::RemoteProcess>(remote::RemoteStart{.host = host,
                                                       .program = options.program,
                                                       .arguments = {"doctor", "--serve"},
                                                       .ssh = options.ssh,
@@ -42,10 +42,10 @@ DoctorPeers::DoctorPeers(const Options& options) {
     return peer.is_well() && !peer.process->is_ready();
   };
   while (std::any_of(peers_.begin(), peers_.end(), is_starting)) {
-    poll_once(Deadline::never(), [](size_t, std::string_view) {});
+    poll_once(base::Deadline::never(), [](size_t, std::string_view) {});
     for (DoctorPeer& peer : peers_) {
       if (peer.is_well() && peer.process->is_ready() && peer.start_s == 0) {
-        peer.start_s = std::chrono::duration<double>(Clock::now() - begin).count();
+        peer.start_s = std::chrono::duration<double>(base::Clock::now() - begin).count();
       }
     }
   }
@@ -57,14 +57,14 @@ DoctorPeers::~DoctorPeers() {
       peer.process->close_input();
     }
   }
-  const Deadline deadline = Deadline::after(kFarewellTime);
+  const base::Deadline deadline = base::Deadline::after(kFarewellTime);
   const auto is_well = [](const DoctorPeer& peer) { return peer.is_well(); };
   while (std::any_of(peers_.begin(), peers_.end(), is_well) && !deadline.expired()) {
     poll_once(deadline, [](size_t, std::string_view) {});
   }
 }
 
-void DoctorPeers::poll_once(Deadline deadline,
+void DoctorPeers::poll_once(base::Deadline deadline,
                             const std::function<void(size_t, std::string_view)>& take) {
   std::vector<pollfd> polls;
   std::vector<size_t> owners;
@@ -81,7 +81,7 @@ void DoctorPeers::poll_once(Deadline deadline,
   for (size_t k = 0; k < owners.size(); ++k) {
     DoctorPeer& peer = peers_[owners[k]];
     peer.process->handle(
-        std::span(polls).subspan(k * RemoteProcess::kNumPolls, RemoteProcess::kNumPolls),
+        std::span(polls).subspan(k * remote::RemoteProcess::kNumPolls, remote::RemoteProcess::kNumPolls),
         [&](int stream, std::string_view line) {
           if (stream == 1) {
             take(owners[k], line);
@@ -110,14 +110,14 @@ std::vector<DoctorPeers::Json> DoctorPeers::ask(const std::vector<Json>& questio
       peers_[i].process->send(questions[i].dump() + "\n");
     }
   }
-  const Deadline deadline = Deadline::after(timeout);
+  const base::Deadline deadline = base::Deadline::after(timeout);
   const auto is_waiting = [&](size_t i) { return waits[i] && peers_[i].is_well(); };
   for (bool waiting = true; waiting;) {
     waiting = false;
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (is_waiting(i) && deadline.expired()) {
         dismiss(
-            i, fmt::format("{} did not answer within {}", peers_[i].host.text(), to_text(timeout)));
+            i, fmt::format("{} did not answer within {}", peers_[i].host.text(), base::to_text(timeout)));
       }
       waiting = waiting || is_waiting(i);
     }
@@ -135,4 +135,4 @@ std::vector<DoctorPeers::Json> DoctorPeers::ask(const std::vector<Json>& questio
   return answers;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

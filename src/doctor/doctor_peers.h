@@ -10,13 +10,13 @@
 
 #include "remote/remote_process.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 // One host of them.
 struct DoctorPeer {
-  HostEntry host;
+  remote::HostEntry host;
   bool is_local = false;
-  std::unique_ptr<RemoteProcess> process;  // none if it could not be started
+  std::unique_ptr<remote::RemoteProcess> process;  // none if it could not be started
   double start_s = 0;                      // until lockstep ran there
   std::string problem;                     // why it is asked no more; empty: it answers
   std::string fix;
@@ -32,9 +32,9 @@ class DoctorPeers {
   using Json = nlohmann::json;
 
   struct Options {
-    std::vector<HostEntry> hosts;  // REQUIRED
+    std::vector<remote::HostEntry> hosts;  // REQUIRED
     std::string program;           // REQUIRED: as in RemoteStart
-    SshOptions ssh;
+    remote::SshOptions ssh;
     std::chrono::nanoseconds start_timeout = std::chrono::seconds(20);
   };
   // Starts all at once and returns when each is ready or has failed.
@@ -61,9 +61,9 @@ class DoctorPeers {
   }
 
  private:
-  void poll_once(Deadline deadline, const std::function<void(size_t, std::string_view)>& take);
+  void poll_once(base::Deadline deadline, const std::function<void(size_t, std::string_view)>& take);
 
   std::vector<DoctorPeer> peers_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

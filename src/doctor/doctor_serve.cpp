@@ -25,7 +25,7 @@
 #include "doctor/link_probe.h"
 #include "remote/remote_process.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -38,7 +38,7 @@ constexpr const char* kFilePrefix = ".lockstep-doctor-";
 
 // Two programs with the same one are the same program.
 std::string build_id() {
-  const std::string program = read_file("/proc/self/exe", kMaxProgramBytes);
+  const std::string program = base::read_file("/proc/self/exe", kMaxProgramBytes);
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   if (EVP_Digest(program.data(), program.size(), digest, &size, EVP_sha256(), nullptr) != 1) {
@@ -61,7 +61,7 @@ Json hello(const DoctorServeOptions& options) {
 std::string listening_address(const Json& request) {
   const std::string wanted = request.at("interface");
   if (!wanted.empty()) {
-    std::string address = interface_of(wanted).empty() ? address_of_interface(wanted) : wanted;
+    std::string address = remote::interface_of(wanted).empty() ? remote::address_of_interface(wanted) : wanted;
     if (address.empty()) {
       throw UsageError("there is no interface {} with an address", wanted);
     }
@@ -70,7 +70,7 @@ std::string listening_address(const Json& request) {
   if (std::string address = request.at("address"); !address.empty()) {
     return address;
   }
-  std::istringstream words(Env().text("SSH_CONNECTION").value_or(""));
+  std::istringstream words(base::Env().text("SSH_CONNECTION").value_or(""));
   std::string client, port, server;
   words >> client >> port >> server;
   return server.empty() ? "127.0.0.1" : server;
@@ -84,9 +84,9 @@ ProbeTarget target_of(const Json& json) {
 class SharedFile {
  public:
   explicit SharedFile(const std::string& folder)
-      : path_(std::filesystem::path(folder) / (kFilePrefix + make_job_id())) {
-    const UniqueFd fd = open_file(path_, O_WRONLY | O_CREAT | O_EXCL);
-    write_all(fd.get(), path_.data(), path_.size());
+      : path_(std::filesystem::path(folder) / (kFilePrefix + base::make_job_id())) {
+    const base::UniqueFd fd = base::open_file(path_, O_WRONLY | O_CREAT | O_EXCL);
+    base::write_all(fd.get(), path_.data(), path_.size());
   }
   ~SharedFile() { ::unlink(path_.c_str()); }
   SharedFile(const SharedFile&) = delete;
@@ -100,11 +100,11 @@ class SharedFile {
 
 // "" if the file shows up with the right text. A network file system may take seconds to show it.
 std::string look_for(const std::string& file, std::chrono::milliseconds timeout) {
-  const Deadline deadline = Deadline::after(timeout);
+  const base::Deadline deadline = base::Deadline::after(timeout);
   for (;;) {
     std::string problem;
     try {
-      problem = read_file(file, file.size()) == file ? "" : "it holds something else";
+      problem = base::read_file(file, file.size()) == file ? "" : "it holds something else";
     } catch (const IoError& error) {
       problem = error.what();
     }
@@ -130,11 +130,11 @@ class DoctorServer {
     }
     if (verb == "listen") {
       const std::string address = listening_address(request);
-      listener_ = std::make_unique<ProbeListener>(address, make_secret());
+      listener_ = std::make_unique<ProbeListener>(address, base::make_secret());
       return {{"address", address},
               {"port", listener_->endpoint().port},
               {"token", listener_->token()},
-              {"interface", interface_of(address)}};
+              {"interface", remote::interface_of(address)}};
     }
     if (verb == "reach") {
       std::vector<ProbeTarget> targets;
@@ -167,7 +167,7 @@ class DoctorServer {
 }  // namespace
 
 int serve_doctor(const DoctorServeOptions& options) {
-  announce_ready();
+  remote::announce_ready();
   DoctorServer server(options);
   for (std::string line; std::getline(std::cin, line);) {
     Json answer;
@@ -177,9 +177,9 @@ int serve_doctor(const DoctorServeOptions& options) {
       answer = {{"error", error.what()}};
     }
     const std::string text = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    write_all(STDOUT_FILENO, text.data(), text.size());
+    base::write_all(STDOUT_FILENO, text.data(), text.size());
   }
   return 0;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

@@ -19,7 +19,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 struct DoctorServeOptions {
   std::string torch_program;  // REQUIRED: path of lockstep-torch
@@ -28,4 +28,4 @@ struct DoctorServeOptions {
 // Returns the exit code.
 int serve_doctor(const DoctorServeOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

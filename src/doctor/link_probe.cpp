@@ -13,7 +13,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 namespace {
 
@@ -40,14 +40,14 @@ CountBytes to_bytes(uint64_t count) {
 }
 
 // Few bytes into an empty buffer: all or nothing.
-bool send_now(const Socket& socket, const void* bytes, size_t size) {
+bool send_now(const base::Socket& socket, const void* bytes, size_t size) {
   return ::send(socket.fd(), bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(size);
 }
 
 // One attempt of try_links().
 struct Attempt {
-  Socket socket;
+  base::Socket socket;
   bool greeted = false;
   bool done = false;
   std::string problem;
@@ -55,11 +55,11 @@ struct Attempt {
   void end(const std::string& why) {
     problem = why;
     done = true;
-    socket = Socket();
+    socket = base::Socket();
   }
 };
 
-Attempt begin_connect(const Endpoint& to) {
+Attempt begin_connect(const base::Endpoint& to) {
   Attempt attempt;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -71,10 +71,10 @@ Attempt begin_connect(const Endpoint& to) {
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   attempt.socket =
-      Socket(UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+      base::Socket(base::UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!attempt.socket || (::connect(attempt.socket.fd(), list->ai_addr, list->ai_addrlen) != 0 &&
                           errno != EINPROGRESS)) {
-    attempt.end(errno_text(errno));
+    attempt.end(base::errno_text(errno));
   }
   return attempt;
 }
@@ -86,7 +86,7 @@ void go_on(Attempt& attempt, const ProbeTarget& target) {
     ::getsockopt(attempt.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
     const std::string greeting = target.token + kEcho;
     if (error != 0 || !send_now(attempt.socket, greeting.data(), greeting.size())) {
-      attempt.end(errno_text(error != 0 ? error : errno));
+      attempt.end(base::errno_text(error != 0 ? error : errno));
     }
     attempt.greeted = true;
     return;
@@ -96,8 +96,8 @@ void go_on(Attempt& attempt, const ProbeTarget& target) {
   attempt.end(n == 1 && answer == kWelcome ? "" : "something else than lockstep answers there");
 }
 
-Socket greeted_connection(const ProbeTarget& target, char letter, Deadline deadline) {
-  Socket socket = Socket::connect(target.endpoint, deadline);
+base::Socket greeted_connection(const ProbeTarget& target, char letter, base::Deadline deadline) {
+  base::Socket socket = base::Socket::connect(target.endpoint, deadline);
   const std::string greeting = target.token + letter;
   socket.send(greeting.data(), greeting.size(), deadline);
   char answer = 0;
@@ -108,29 +108,29 @@ Socket greeted_connection(const ProbeTarget& target, char letter, Deadline deadl
   return socket;
 }
 
-double measure_rtt_us(const ProbeTarget& target, Deadline deadline) {
-  Socket socket = greeted_connection(target, kEcho, deadline);
+double measure_rtt_us(const ProbeTarget& target, base::Deadline deadline) {
+  base::Socket socket = greeted_connection(target, kEcho, deadline);
   std::vector<double> times;
-  const Deadline enough = Deadline::after(kPingTime);
+  const base::Deadline enough = base::Deadline::after(kPingTime);
   while (times.size() < kMaxPings && (times.empty() || !enough.expired())) {
     char byte = 'x';
-    const auto begin = Clock::now();
+    const auto begin = base::Clock::now();
     socket.send(&byte, 1, deadline);
     socket.receive(&byte, 1, deadline);
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    times.push_back(std::chrono::duration<double, std::micro>(base::Clock::now() - begin).count());
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
 }
 
-double measure_gb_per_s(const ProbeTarget& target, Deadline deadline) {
-  Socket socket = greeted_connection(target, kCount, deadline);
+double measure_gb_per_s(const ProbeTarget& target, base::Deadline deadline) {
+  base::Socket socket = greeted_connection(target, kCount, deadline);
   // Without a limit a slow link would still be busy with the kernel's buffer long after kSendTime.
   const int unsent_bytes = static_cast<int>(kChunkBytes);
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
   const std::vector<char> chunk(kChunkBytes);
-  const auto begin = Clock::now();
-  const Deadline enough = Deadline::after(kSendTime);
+  const auto begin = base::Clock::now();
+  const base::Deadline enough = base::Deadline::after(kSendTime);
   uint64_t sent = 0;
   while (sent < kSendBytes && !enough.expired()) {
     socket.send(chunk.data(), chunk.size(), deadline);
@@ -139,7 +139,7 @@ double measure_gb_per_s(const ProbeTarget& target, Deadline deadline) {
   ::shutdown(socket.fd(), SHUT_WR);
   CountBytes received{};
   socket.receive(received.data(), received.size(), deadline);
-  const std::chrono::duration<double> seconds = Clock::now() - begin;
+  const std::chrono::duration<double> seconds = base::Clock::now() - begin;
   if (received != to_bytes(sent)) {
     throw IoError("{} received another number of bytes than the {} that were sent",
                   target.endpoint.text(), sent);
@@ -153,7 +153,7 @@ ProbeListener::ProbeListener(const std::string& address, std::string token)
     : token_(std::move(token)), listener_({.host = address}), stop_(::eventfd(0, EFD_CLOEXEC)) {
   LOCKSTEP_CHECK(token_.size() == kProbeTokenBytes, "a token of {} bytes", token_.size());
   if (!stop_) {
-    throw IoError("cannot make an eventfd: {}", errno_text(errno));
+    throw IoError("cannot make an eventfd: {}", base::errno_text(errno));
   }
   thread_ = std::thread([this] { serve(); });
 }
@@ -168,7 +168,7 @@ void ProbeListener::serve() {
   for (;;) {
     std::vector<pollfd> polls{{stop_.get(), POLLIN, 0},
                               {peers_.size() < kMaxPeers ? listener_.fd() : -1, POLLIN, 0}};
-    Deadline next = Deadline::never();
+    base::Deadline next = base::Deadline::never();
     for (const Peer& peer : peers_) {
       polls.push_back({peer.socket.fd(), POLLIN, 0});
       next = next.earlier(peer.must_greet);
@@ -181,7 +181,7 @@ void ProbeListener::serve() {
     }
     for (size_t i = 0; i < peers_.size(); ++i) {
       if ((polls[2 + i].revents != 0 && !handle(peers_[i])) || peers_[i].must_greet.expired()) {
-        peers_[i].socket = Socket();
+        peers_[i].socket = base::Socket();
       }
     }
     std::erase_if(peers_, [](const Peer& peer) { return !peer.socket; });
@@ -193,11 +193,11 @@ void ProbeListener::serve() {
 
 void ProbeListener::accept_all() {
   while (peers_.size() < kMaxPeers) {
-    Socket socket = listener_.accept();
+    base::Socket socket = listener_.accept();
     if (!socket) {
       return;
     }
-    peers_.push_back({.socket = std::move(socket), .must_greet = Deadline::after(kGreetTime)});
+    peers_.push_back({.socket = std::move(socket), .must_greet = base::Deadline::after(kGreetTime)});
   }
 }
 
@@ -211,7 +211,7 @@ bool ProbeListener::greet(Peer& peer, const char* bytes, size_t size) {
   // Clients wait for the welcome before they send more.
   const bool is_known = peer.greeting.size() == kProbeTokenBytes + 1 &&
                         peer.greeting.starts_with(token_) && (letter == kEcho || letter == kCount);
-  peer.must_greet = Deadline::never();
+  peer.must_greet = base::Deadline::never();
   return is_known && send_now(peer.socket, &kWelcome, 1);
 }
 
@@ -244,7 +244,7 @@ std::vector<std::string> try_links(const std::vector<ProbeTarget>& targets,
   for (const ProbeTarget& target : targets) {
     attempts.push_back(begin_connect(target.endpoint));
   }
-  const Deadline deadline = Deadline::after(timeout);
+  const base::Deadline deadline = base::Deadline::after(timeout);
   const auto is_done = [](const Attempt& attempt) { return attempt.done; };
   while (!std::all_of(attempts.begin(), attempts.end(), is_done) && !deadline.expired()) {
     std::vector<pollfd> polls;
@@ -264,15 +264,15 @@ std::vector<std::string> try_links(const std::vector<ProbeTarget>& targets,
   problems.reserve(attempts.size());
   for (const Attempt& attempt : attempts) {
     problems.push_back(attempt.done ? attempt.problem
-                                    : fmt::format("no answer within {}", to_text(timeout)));
+                                    : fmt::format("no answer within {}", base::to_text(timeout)));
   }
   return problems;
 }
 
 LinkSpeed measure_link(const ProbeTarget& target) {
-  const Deadline deadline = Deadline::after(kMeasureTime);
+  const base::Deadline deadline = base::Deadline::after(kMeasureTime);
   return {.rtt_us = measure_rtt_us(target, deadline),
           .gb_per_s = measure_gb_per_s(target, deadline)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

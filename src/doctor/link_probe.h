@@ -13,7 +13,7 @@
 
 #include "base/socket.h"
 
-namespace lockstep {
+namespace lockstep::doctor {
 
 inline constexpr size_t kProbeTokenBytes = 64;  // of make_secret()
 
@@ -27,15 +27,15 @@ class ProbeListener {
   ProbeListener(const ProbeListener&) = delete;
   ProbeListener& operator=(const ProbeListener&) = delete;
 
-  const Endpoint& endpoint() const { return listener_.endpoint(); }
+  const base::Endpoint& endpoint() const { return listener_.endpoint(); }
   const std::string& token() const { return token_; }
 
  private:
   struct Peer {
-    Socket socket;
+    base::Socket socket;
     std::string greeting;    // token and letter, until it is complete
     uint64_t num_bytes = 0;  // counted
-    Deadline must_greet = Deadline::never();
+    base::Deadline must_greet = base::Deadline::never();
   };
 
   void serve();
@@ -44,14 +44,14 @@ class ProbeListener {
   bool handle(Peer& peer);
 
   const std::string token_;
-  Listener listener_;
-  UniqueFd stop_;
+  base::Listener listener_;
+  base::UniqueFd stop_;
   std::vector<Peer> peers_;
   std::thread thread_;
 };
 
 struct ProbeTarget {
-  Endpoint endpoint;  // numeric
+  base::Endpoint endpoint;  // numeric
   std::string token;
 };
 
@@ -67,4 +67,4 @@ struct LinkSpeed {
 // For some 0.5 s. Throws IoError or TimeoutError.
 LinkSpeed measure_link(const ProbeTarget& target);
 
-}  // namespace lockstep
+}  // namespace lockstep::doctor

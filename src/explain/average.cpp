@@ -9,7 +9,7 @@
 #include "explain/gather.h"
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 // The second example: gradients of a loss, so they are subtracted.
@@ -172,4 +172,4 @@ Report run_average(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

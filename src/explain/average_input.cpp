@@ -7,10 +7,9 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-using Json = nlohmann::json;
 
 constexpr double kLargest = 1e100;  // sums and products of what is allowed stay finite
 
@@ -18,8 +17,8 @@ const std::vector<std::vector<double>> kGradients = {
     {0.1, 0.2, 0.3}, {0.2, 0.1, 0.4}, {0.3, 0.3, 0.2}, {0.2, 0.2, 0.3}};
 const std::vector<double> kWeights = {0.5, 0.3, 0.2};  // ear, whisker, eye
 
-Json parse_json(const char* flag, const std::string& text, const char* example) {
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+nlohmann::json parse_json(const char* flag, const std::string& text, const char* example) {
+  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded() || !value.is_array() || value.empty()) {
     throw UsageError("explain average: {} '{}' is not a filled JSON list; write it like {} '{}'",
                      flag, text, flag, example);
@@ -45,7 +44,7 @@ double parse_lr(const std::string& text) {
   return checked("--lr", value);
 }
 
-std::vector<double> parse_numbers(const std::string& where, const Json& list) {
+std::vector<double> parse_numbers(const std::string& where, const nlohmann::json& list) {
   if (!list.is_array() || list.empty()) {
     throw UsageError("explain average: {} is {}; it must be a list of at least one number", where,
                      list.dump());
@@ -89,7 +88,7 @@ AverageInput parse_average_input(const AverageFlags& flags) {
   }
   const size_t length = input.gradients.front().size();
   if (flags.weights) {
-    const Json list = parse_json("--weights", *flags.weights, "[0.5, 0.3]");
+    const nlohmann::json list = parse_json("--weights", *flags.weights, "[0.5, 0.3]");
     input.weights = parse_numbers("--weights", list);
   } else if (input.weights.size() != length) {
     input.weights.assign(length, 0.0);
@@ -103,4 +102,4 @@ AverageInput parse_average_input(const AverageFlags& flags) {
   return input;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

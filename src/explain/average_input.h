@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::explain {
 
 struct AverageInput {
   std::vector<std::vector<double>> gradients;  // one row per rank
@@ -29,4 +29,4 @@ struct AverageFlags {
 // and for weights of another length.
 AverageInput parse_average_input(const AverageFlags& flags);
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kAveragePhrases[] = {
     {"title", "average: different gradients become one average",
      "average: 서로 다른 그래디언트가 하나의 평균이 됩니다"},
     {"summary", "how all-reduce averages the gradients, and what the weights become",
@@ -91,7 +91,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases average_phrases() {
-  return kPhrases;
+  return kAveragePhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

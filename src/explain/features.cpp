@@ -7,7 +7,7 @@
 #include "explain/gather.h"
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 // What rank r found about feature r.
@@ -82,4 +82,4 @@ Report run_features(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kFeaturesPhrases[] = {
     {"title", "features: each rank learns one thing, all ranks know everything",
      "features: 각 랭크는 하나만 배우지만, 모든 랭크가 전부 알게 됩니다"},
     {"summary", "each rank learns one feature of a cat; after the all-reduce all know all",
@@ -58,7 +58,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases features_phrases() {
-  return kPhrases;
+  return kFeaturesPhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

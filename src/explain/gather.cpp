@@ -6,7 +6,7 @@
 
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 at::Tensor gather(Group& group, const at::Tensor& mine) {
   std::vector<int64_t> sizes = mine.sizes().vec();
@@ -80,4 +80,4 @@ void require_lesson_ranks(const Group& group, const std::string& lesson) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -11,7 +11,7 @@
 
 #include "explain/report.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 using Rows = std::vector<std::vector<double>>;
 
@@ -39,4 +39,4 @@ Table rank_table(const std::string& rank_word, const std::vector<std::string>& n
 // Throws UsageError unless the group has the size that the built-in numbers are for.
 void require_lesson_ranks(const Group& group, const std::string& lesson);
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -11,7 +11,7 @@
 #include "explain/table.h"
 #include "explain/width.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 std::span<const Lesson> lessons() {
   static const Lesson kLessons[] = {
@@ -34,7 +34,7 @@ const Lesson& find_lesson(const std::string& name) {
     }
     names.emplace_back(lesson.name);
   }
-  const std::string near = nearest(name, names);
+  const std::string near = base::nearest(name, names);
   const std::string hint = near.empty() ? "" : fmt::format("did you mean `{}`? ", near);
   throw UsageError("explain: there is no lesson \"{}\"; {}the lessons are {}", name, hint,
                    fmt::join(names, ", "));
@@ -53,4 +53,4 @@ std::string list_lessons(Language language) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -15,7 +15,7 @@
 #include "explain/phrases.h"
 #include "explain/report.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 inline constexpr int kLessonRanks = 4;  // of the lessons with built-in numbers
 
@@ -59,4 +59,4 @@ Phrases replicate_phrases();
 Phrases scratch_phrases();
 Phrases pretrained_phrases();
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::explain {
 
 std::string_view Speaker::find(std::string_view key) const {
   const auto found = std::find_if(phrases_.begin(), phrases_.end(),
@@ -18,4 +18,4 @@ Language language_of_locale(std::string_view locale) {
   return language == "ko" ? Language::Korean : Language::English;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::explain {
 
 enum class Language { English, Korean };
 
@@ -46,4 +46,4 @@ class Speaker {
 // The language of a locale's name: Korean for "ko", "ko_KR.UTF-8"; English for any other.
 Language language_of_locale(std::string_view locale);
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

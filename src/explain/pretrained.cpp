@@ -22,7 +22,7 @@
 #include "explain/usage.h"
 #include "weights/agree.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 constexpr std::array kModes = {LoadMode::Each, LoadMode::Rank0, LoadMode::Cooperative};
@@ -35,16 +35,16 @@ constexpr BertOptions kBuiltIn{
 class SharedFolder {
  public:
   explicit SharedFolder(Group& group) : is_mine_(group.rank() == 0) {
-    const std::exception_ptr error = caught([&] {
+    const std::exception_ptr error = weights::caught([&] {
       if (is_mine_) {
         path_ = (std::filesystem::temp_directory_path() / "lockstep-explain-XXXXXX").string();
         if (::mkdtemp(path_.data()) == nullptr) {
-          throw IoError("explain pretrained: cannot make {}: {}", path_, errno_text(errno));
+          throw IoError("explain pretrained: cannot make {}: {}", path_, base::errno_text(errno));
         }
       }
     });
-    throw_together(group, error);
-    const auto bytes = broadcast_bytes(group, {path_.begin(), path_.end()});
+    weights::throw_together(group, error);
+    const auto bytes = weights::broadcast_bytes(group, {path_.begin(), path_.end()});
     path_.assign(bytes.begin(), bytes.end());
   }
   ~SharedFolder() {
@@ -63,7 +63,7 @@ class SharedFolder {
 };
 
 void publish_model(Group& group, const std::string& folder) {
-  throw_together(group, caught([&] {
+  weights::throw_together(group, weights::caught([&] {
                    if (group.rank() == 0) {
                      save_pretrained(*Bert(kBuiltIn), folder);
                    }
@@ -92,7 +92,7 @@ int64_t model_bytes(const torch::nn::Module& model) {
 Loading load(const std::string& location, Group& group, LoadMode mode) {
   group.barrier();
   const PeakMemory memory;
-  const Stopwatch time;
+  const base::Stopwatch time;
   AutoModel model = AutoModel::from_pretrained(location, group, {.load = {.mode = mode}});
   const double seconds = time.seconds();
   const int64_t extra = std::max<int64_t>(memory.extra_bytes() - model_bytes(*model.module()), 0);
@@ -216,4 +216,4 @@ Report run_pretrained(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kPretrainedPhrases[] = {
     {"title", "pretrained: published weights, from shared storage into every rank",
      "pretrained: 공개된 가중치를 공유 스토리지에서 모든 랭크로 가져옵니다"},
     {"summary",
@@ -61,7 +61,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases pretrained_phrases() {
-  return kPhrases;
+  return kPretrainedPhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -12,7 +12,7 @@
 #include "explain/gather.h"
 #include "models/parameter_hash.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 std::vector<int64_t> gather_counts(Group& group, int64_t mine) {
   return as_integers(gather(group, torch::tensor({mine}, torch::kInt64)));
@@ -23,7 +23,7 @@ std::vector<double> gather_seconds(Group& group, double mine) {
 }
 
 std::vector<int64_t> gather_nodes(Group& group) {
-  return gather_counts(group, Env().integer("GROUP_RANK", 0, INT_MAX).value_or(0));
+  return gather_counts(group, base::Env().integer("GROUP_RANK", 0, INT_MAX).value_or(0));
 }
 
 int64_t sum(const std::vector<int64_t>& counts) {
@@ -64,7 +64,7 @@ std::vector<std::string> Hashes::texts() const {
 
 Hashes gather_hashes(Group& group, const torch::nn::Module& model) {
   Hashes hashes;
-  for (const int64_t hash : gather_counts(group, static_cast<int64_t>(hash_parameters(model)))) {
+  for (const int64_t hash : gather_counts(group, static_cast<int64_t>(models::hash_parameters(model)))) {
     hashes.of_rank.push_back(static_cast<uint64_t>(hash));
   }
   return hashes;
@@ -77,4 +77,4 @@ int64_t SentBytes::count() const {
   return static_cast<int64_t>(group_.traffic().network_bytes_sent - before_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

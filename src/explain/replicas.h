@@ -13,7 +13,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace lockstep {
+namespace lockstep::explain {
 
 // Collective: every rank's number, rank 0's first.
 std::vector<int64_t> gather_counts(Group& group, int64_t mine);
@@ -49,4 +49,4 @@ class SentBytes {
   uint64_t before_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -10,12 +10,12 @@
 #include "explain/lesson.h"
 #include "explain/replicas.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 constexpr int64_t kInputs = 3;
 constexpr int64_t kHidden = 4;
-constexpr size_t kShown = 3;             // weights of each rank in the tables
+constexpr size_t kShownWeights = 3;             // weights of each rank in the tables
 constexpr uint64_t kFirstSeed = 1;       // of rank 0; rank r takes the r-th after it
 constexpr uint64_t kWrapperSeed = 1001;  // the same for the models that DDP gets
 
@@ -61,7 +61,7 @@ Table census_table(const Speaker& say, const Census& census) {
   Table table{.header = {say("rank"), say("seed"), say("elements"), say("first"), say("hash")}};
   for (size_t rank = 0; rank < census.hashes.size(); ++rank) {
     const std::vector<double> first(census.weights[rank].begin(),
-                                    census.weights[rank].begin() + kShown);
+                                    census.weights[rank].begin() + kShownWeights);
     table.rows.push_back({std::to_string(rank), std::to_string(kFirstSeed + rank),
                           std::to_string(census.elements[rank]),
                           NumberFormat(first).list(first) + ", ...", census.hashes[rank]});
@@ -110,4 +110,4 @@ Report run_replicate(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kReplicatePhrases[] = {
     {"title", "replicate: every rank starts from the same weights",
      "replicate: 모든 랭크가 같은 가중치에서 시작합니다"},
     {"summary", "different random weights on each rank, until rank 0's are broadcast to all",
@@ -50,7 +50,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases replicate_phrases() {
-  return kPhrases;
+  return kReplicatePhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -6,7 +6,7 @@
 
 #include "explain/width.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -67,4 +67,4 @@ std::string render_json(const Report& report) {
   return text + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -10,7 +10,7 @@
 
 #include "explain/table.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 
 struct Step {
   std::string sentence;
@@ -29,4 +29,4 @@ std::string render_text(const Report& report);
 // The data, indented, with its short lists of numbers on one line each.
 std::string render_json(const Report& report);
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

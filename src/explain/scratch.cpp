@@ -13,11 +13,11 @@
 #include "explain/usage.h"
 #include "models/parameter_hash.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 constexpr uint64_t kSeed = 42;
-constexpr int64_t kShown = 3;  // weights of each rank in the table
+constexpr int64_t kShownValues = 3;  // weights of each rank in the table
 
 struct Making {
   MyTransformer model{nullptr};
@@ -35,7 +35,7 @@ Making make_model(const Group& group) {
   const PeakMemory memory;
   const SentBytes sent(group);
   const ReadCalls reads;
-  const Stopwatch time;
+  const base::Stopwatch time;
   making.model = MyTransformer(MyTransformerOptions{.seed = kSeed});
   making.seconds = time.seconds();
   making.read_calls = reads.count();
@@ -56,7 +56,7 @@ struct Makings {
 };
 
 Makings gather_makings(Group& group, const Making& mine) {
-  const at::Tensor first = mine.model->parameters().front().detach().flatten().slice(0, 0, kShown);
+  const at::Tensor first = mine.model->parameters().front().detach().flatten().slice(0, 0, kShownValues);
   return {.nodes = gather_nodes(group),
           .first_weights = as_rows(gather(group, first.to(torch::kFloat64))),
           .read_calls = gather_counts(group, mine.read_calls),
@@ -92,7 +92,7 @@ Report run_scratch(Group& group, const LessonOptions& options) {
   const int64_t reads = sum(all.read_calls);
 
   const SentBytes sent(group);
-  const Stopwatch wrap_time;
+  const base::Stopwatch wrap_time;
   const DistributedDataParallel ddp(mine.model, group);
   const std::vector<double> wrap_seconds = gather_seconds(group, wrap_time.seconds());
   const std::vector<int64_t> wrap_sent = gather_counts(group, sent.count());
@@ -100,7 +100,7 @@ Report run_scratch(Group& group, const LessonOptions& options) {
 
   report.steps = {
       {.sentence = say("start", group.size(), num_different(all.nodes))},
-      {.sentence = say("make", num_parameters(*mine.model), kSeed),
+      {.sentence = say("make", models::num_parameters(*mine.model), kSeed),
        .table = makings_table(say, all)},
       {.sentence = say("counts", reads, sum(all.bytes_sent), size_text(largest(all.memory_bytes)),
                        fmt::format("{:.2f}", largest(all.seconds)))},
@@ -110,7 +110,7 @@ Report run_scratch(Group& group, const LessonOptions& options) {
       {.sentence = say("ready", group.size(), after.num_models(), reads)},
   };
   report.data["seed"] = kSeed;
-  report.data["parameters"] = num_parameters(*mine.model);
+  report.data["parameters"] = models::num_parameters(*mine.model);
   report.data["nodes"] = all.nodes;
   report.data["first_weights"] = all.first_weights;
   report.data["hashes_before_communication"] = all.hashes.texts();
@@ -125,4 +125,4 @@ Report run_scratch(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

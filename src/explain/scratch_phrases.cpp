@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kScratchPhrases[] = {
     {"title", "scratch: a model that is made in code, equal on every rank from the first moment",
      "scratch: 코드로 만든 모델이 처음부터 모든 랭크에서 같습니다"},
     {"summary", "every rank makes the same new model from seed 42, without storage or network",
@@ -57,7 +57,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases scratch_phrases() {
-  return kPhrases;
+  return kScratchPhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

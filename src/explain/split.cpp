@@ -11,7 +11,7 @@
 #include "explain/gather.h"
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 using Indices = std::vector<int64_t>;
@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMany = 400;
 constexpr int64_t kHundred = 100;
 constexpr int64_t kUneven = 10;
-constexpr size_t kShown = 5;  // pictures of each rank in the tables
+constexpr size_t kShownPictures = 5;  // pictures of each rank in the tables
 
 // How pictures were dealt: what each rank reported, and how often the ranks together took each.
 struct Deal {
@@ -94,10 +94,10 @@ std::string shorten(const Indices& part) {
   if (is_range) {
     return fmt::format("{} - {}", part.front(), part.back());
   }
-  if (part.size() <= kShown + 1) {
+  if (part.size() <= kShownPictures + 1) {
     return fmt::format("{}", fmt::join(part, ", "));
   }
-  return fmt::format("{}, ... {}", fmt::join(part.begin(), part.begin() + kShown, ", "),
+  return fmt::format("{}, ... {}", fmt::join(part.begin(), part.begin() + kShownPictures, ", "),
                      part.back());
 }
 
@@ -195,4 +195,4 @@ Report run_split(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

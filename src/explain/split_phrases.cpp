@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kSplitPhrases[] = {
     {"title", "split: every picture goes to exactly one rank",
      "split: 모든 사진은 정확히 한 랭크에 갑니다"},
     {"summary", "how the pictures are dealt to the ranks: blocks, stride, DistributedSampler",
@@ -70,7 +70,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases split_phrases() {
-  return kPhrases;
+  return kSplitPhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

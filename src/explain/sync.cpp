@@ -13,15 +13,15 @@
 #include "explain/gather.h"
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 // Shapes: P pictures, F features (ear, whisker, eye), S moments that are shown.
 constexpr int64_t kPicturesPerRank = 25;
-constexpr int64_t kFeatures = 3;
+constexpr int64_t kSyncInputs = 3;
 const std::vector<double> kStart = {0.5, 0.3, 0.2};
 const std::vector<double> kTruth = {3.0, -2.0, 1.5};  // what makes a cat; no rank knows it
-constexpr double kLr = 1.0;
+constexpr double kSyncLr = 1.0;
 const std::vector<int64_t> kShownSteps = {0, 1, 5, 10, 20, 40};
 
 // How strongly each feature varies in a rank's pictures.
@@ -35,7 +35,7 @@ struct Pictures {
 Pictures draw_pictures(int rank) {
   const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
   const at::Tensor input_PF =
-      torch::randn({kPicturesPerRank, kFeatures}, generator, torch::kFloat64) *
+      torch::randn({kPicturesPerRank, kSyncInputs}, generator, torch::kFloat64) *
       as_tensor(kRegions[rank]);
   const at::Tensor target_P = (input_PF.matmul(as_tensor(kTruth)) > 0).to(torch::kFloat64);
   return {input_PF, target_P};
@@ -46,7 +46,7 @@ Pictures gather_pictures(Group& group, const Pictures& mine) {
 }
 
 torch::nn::Linear make_model() {
-  torch::nn::Linear model(torch::nn::LinearOptions(kFeatures, 1).bias(false));
+  torch::nn::Linear model(torch::nn::LinearOptions(kSyncInputs, 1).bias(false));
   model->to(torch::kFloat64);
   torch::NoGradGuard no_grad;
   model->weight.copy_(as_tensor(kStart).unsqueeze(0));
@@ -60,7 +60,7 @@ at::Tensor loss_of(const at::Tensor& logits_P1, const Pictures& pictures) {
 // Trains and returns the weights at the moments that are shown, the last of them at the end.
 at::Tensor train(torch::nn::Linear model, const Pictures& pictures,
                  const std::function<at::Tensor(const at::Tensor&)>& forward) {
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(kLr));
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(kSyncLr));
   std::vector<at::Tensor> shown;
   for (int64_t step = 0; step <= kShownSteps.back(); ++step) {
     if (kShownSteps[shown.size()] == step) {
@@ -159,7 +159,7 @@ Report run_sync(Group& group, const LessonOptions& options) {
   report.steps = {
       {.sentence = say("data", kPicturesPerRank),
        .table = rank_table(say("rank"), {say("ear"), say("whisker"), say("eye")}, as_rows(spread))},
-      {.sentence = say("apart", num_steps, kLr), .table = path_table(say, apart)},
+      {.sentence = say("apart", num_steps, kSyncLr), .table = path_table(say, apart)},
       {.sentence = say("apart_result", apart.num_models())},
       {.sentence = say("together"), .table = path_table(say, together)},
       {.sentence = say(together.same ? "same" : "differ", together.num_models())},
@@ -168,7 +168,7 @@ Report run_sync(Group& group, const LessonOptions& options) {
            say("one_process", everything.input_PF.size(0), fmt::format("{:.1e}", difference))},
   };
   report.data["steps"] = num_steps;
-  report.data["lr"] = kLr;
+  report.data["lr"] = kSyncLr;
   report.data["pictures_per_rank"] = kPicturesPerRank;
   report.data["start"] = kStart;
   report.data["without_sync"] = apart.weights;
@@ -182,4 +182,4 @@ Report run_sync(Group& group, const LessonOptions& options) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

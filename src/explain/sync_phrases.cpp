@@ -1,9 +1,9 @@
 #include "explain/lesson.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
-constexpr Phrase kPhrases[] = {
+constexpr Phrase kSyncPhrases[] = {
     {"title", "sync: without synchronisation four models, with it one",
      "sync: 동기화가 없으면 모델이 넷, 동기화하면 하나입니다"},
     {"summary", "the same training on four ranks, without and with synchronised gradients",
@@ -66,7 +66,7 @@ constexpr Phrase kPhrases[] = {
 }  // namespace
 
 Phrases sync_phrases() {
-  return kPhrases;
+  return kSyncPhrases;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -11,7 +11,7 @@
 
 #include "explain/width.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 constexpr double kSmallestPlain = 1e-4;
@@ -114,4 +114,4 @@ std::vector<std::string> NumberFormat::cells(const std::vector<double>& values) 
   return texts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

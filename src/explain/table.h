@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::explain {
 
 struct Table {
   std::vector<std::string> header;
@@ -36,4 +36,4 @@ class NumberFormat {
   bool scientific_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -11,12 +11,12 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 // The number behind "name:" in one of the kernel's small tables.
 int64_t number_in(const std::string& path, std::string_view name) {
-  const std::string text = read_file(path);
+  const std::string text = base::read_file(path);
   const size_t at = text.find(std::string(name) + ":");
   const size_t digit = at == text.npos ? at : text.find_first_of("0123456789", at);
   int64_t number = 0;
@@ -49,8 +49,8 @@ int64_t ReadCalls::count() const {
 
 PeakMemory::PeakMemory() {
   // 5 sets the peak back to what is held now.
-  const UniqueFd fd = open_file("/proc/self/clear_refs", O_WRONLY);
-  write_all(fd.get(), "5", 1);
+  const base::UniqueFd fd = base::open_file("/proc/self/clear_refs", O_WRONLY);
+  base::write_all(fd.get(), "5", 1);
   before_ = memory_bytes("VmRSS");
 }
 
@@ -69,4 +69,4 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{:.{}f} {}", number, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::explain {
 
 // Calls of read(2) and its kin by this process since this object was made, whatever they read:
 // files, pipes, sockets. Throws IoError where /proc is missing.
@@ -32,4 +32,4 @@ class PeakMemory {
 // "275.3 MB": decimal, one decimal place, as storage is sold.
 std::string size_text(int64_t bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

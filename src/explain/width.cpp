@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::explain {
 namespace {
 
 struct Range {
@@ -123,4 +123,4 @@ std::vector<std::string> wrap(std::string_view utf8, size_t columns) {
   return lines;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::explain

@@ -9,7 +9,7 @@
 #include "formats/torch/torch_file.h"
 #include "formats/torch/torch_writer.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -117,8 +117,8 @@ ConvertReport convert_weights(const WeightSet& set, const std::string& path) {
   } else {
     throw UsageError("cannot write {}: its name must end in .safetensors, .pth, .pt or .bin", path);
   }
-  report.size_bytes = FileSource(path).size();
+  report.size_bytes = base::FileSource(path).size();
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

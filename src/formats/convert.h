@@ -6,7 +6,7 @@
 
 #include "formats/weight_set.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct ConvertReport {
   size_t num_tensors = 0;
@@ -23,4 +23,4 @@ struct ConvertReport {
 // Throws UsageError for a name with another ending and for what the format cannot hold.
 ConvertReport convert_weights(const WeightSet& set, const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

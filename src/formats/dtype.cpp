@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -97,4 +97,4 @@ std::optional<DType> dtype_of_storage_class(std::string_view name) {
   return find(name, &Row::storage_class);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 enum class DType : uint8_t {
   Bool,
@@ -53,4 +53,4 @@ std::optional<DType> dtype_of_safetensors(std::string_view name);
 std::optional<DType> dtype_of_torch(std::string_view name);
 std::optional<DType> dtype_of_storage_class(std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

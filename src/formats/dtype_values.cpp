@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -128,4 +128,4 @@ void append_values(DType dtype, std::span<const std::byte> bytes, std::vector<do
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

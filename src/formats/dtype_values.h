@@ -8,7 +8,7 @@
 
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // Floats and complex numbers (two of them) of whole bytes; not integers, bools and packed types.
 bool is_float(DType dtype);
@@ -16,4 +16,4 @@ bool is_float(DType dtype);
 // Every value of the bytes, exactly; `dtype` is a float.
 void append_values(DType dtype, std::span<const std::byte> bytes, std::vector<double>& values);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

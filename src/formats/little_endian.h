@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // The caller has checked that the bytes are there.
 template <typename Number>
@@ -26,4 +26,4 @@ void append_number(std::string& bytes, Number number) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -11,25 +11,25 @@
 #include "base/round.h"
 #include "formats/little_endian.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kMagic = "\x93NUMPY"sv;
+constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
 constexpr uint64_t kHeadBytes = 12;  // magic, version, the longer form of the header's length
 constexpr size_t kShortStart = 10;   // where the header of version 1 begins
-constexpr size_t kAlignment = 64;
+constexpr size_t kHeaderAlignment = 64;
 constexpr uint64_t kMaxHeaderBytes = 1u << 20;
 constexpr std::string_view kSuffix = ".npy";
 
-struct Kind {
+struct NpyKind {
   std::string_view descr;
   DType dtype;
 };
 
-constexpr Kind kKinds[] = {
+constexpr NpyKind kNpyKinds[] = {
     {"|b1", DType::Bool}, {"|u1", DType::U8},    {"|i1", DType::I8},  {"<i2", DType::I16},
     {"<u2", DType::U16},  {"<f2", DType::F16},   {"<i4", DType::I32}, {"<u4", DType::U32},
     {"<f4", DType::F32},  {"<c8", DType::C64},   {"<f8", DType::F64}, {"<i8", DType::I64},
@@ -117,7 +117,7 @@ class HeaderParser {
 };
 
 std::optional<DType> dtype_of(std::string_view descr) {
-  for (const Kind& kind : kKinds) {
+  for (const NpyKind& kind : kNpyKinds) {
     if (kind.descr == descr) {
       return kind.dtype;
     }
@@ -127,14 +127,14 @@ std::optional<DType> dtype_of(std::string_view descr) {
 
 }  // namespace
 
-TensorInfo read_npy(const ByteSource& source, const NpyPlace& place) {
+TensorInfo read_npy(const base::ByteSource& source, const NpyPlace& place) {
   const auto& [name, offset, size] = place;
   const auto fail = [&](const std::string& what) {
-    throw FormatError("{}: array {} at offset {} {}", source.name(), shown(place.name),
+    throw FormatError("{}: array {} at offset {} {}", source.name(), base::shown(place.name),
                       place.offset_bytes, what);
   };
   const std::string head = source.read_text(offset, std::min(size, kHeadBytes));
-  if (head.size() < kHeadBytes || !head.starts_with(kMagic)) {
+  if (head.size() < kHeadBytes || !head.starts_with(kNpyMagic)) {
     fail("does not begin as .npy does");
   }
   const auto version = number_at<uint8_t>(head, 6);
@@ -156,7 +156,7 @@ TensorInfo read_npy(const ByteSource& source, const NpyPlace& place) {
   }
   const std::optional<DType> dtype = dtype_of(descr);
   if (!dtype) {
-    fail(fmt::format("is of type {}; only little-endian numbers and bools are read", shown(descr)));
+    fail(fmt::format("is of type {}; only little-endian numbers and bools are read", base::shown(descr)));
   }
   info.dtype = *dtype;
   const auto bytes = checked_bytes(info.dtype, info.shape);
@@ -175,7 +175,7 @@ TensorInfo read_npy(const ByteSource& source, const NpyPlace& place) {
   return info;
 }
 
-TensorInfo read_npy(const ByteSource& source) {
+TensorInfo read_npy(const base::ByteSource& source) {
   return read_npy(source, {.name = "", .offset_bytes = 0, .size_bytes = source.size()});
 }
 
@@ -184,7 +184,7 @@ std::vector<TensorInfo> read_npz(const ZipReader& zip) {
   for (const ZipEntry& entry : zip.entries()) {
     if (!entry.name.ends_with(kSuffix)) {
       throw FormatError("{}: record {} is not an array (.npy)", zip.source().name(),
-                        shown(entry.name));
+                        base::shown(entry.name));
     }
     arrays.push_back(
         read_npy(zip.source(), {.name = entry.name.substr(0, entry.name.size() - kSuffix.size()),
@@ -197,9 +197,9 @@ std::vector<TensorInfo> read_npz(const ZipReader& zip) {
 NpyWriter::NpyWriter(std::string path, DType dtype, std::span<const int64_t> shape)
     : path_(path), file_(std::move(path)) {
   const auto bytes = checked_bytes(dtype, shape);
-  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                 [&](const Kind& other) { return other.dtype == dtype; });
-  if (!bytes || kind == std::end(kKinds) || shape.size() > kMaxDims) {
+  const auto kind = std::find_if(std::begin(kNpyKinds), std::end(kNpyKinds),
+                                 [&](const NpyKind& other) { return other.dtype == dtype; });
+  if (!bytes || kind == std::end(kNpyKinds) || shape.size() > kMaxDims) {
     throw UsageError("cannot write {}: NumPy cannot hold {}; write a .safetensors file", path_,
                      to_string(dtype, shape));
   }
@@ -207,10 +207,10 @@ NpyWriter::NpyWriter(std::string path, DType dtype, std::span<const int64_t> sha
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", kind->descr,
                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   // Spaces and a line end up to the alignment that NumPy promises.
-  header.resize(rounded_up<size_t>(kShortStart + header.size() + 1, kAlignment) - kShortStart - 1,
+  header.resize(base::rounded_up<size_t>(kShortStart + header.size() + 1, kHeaderAlignment) - kShortStart - 1,
                 ' ');
   header += '\n';
-  std::string head = std::string(kMagic) + '\x01' + '\0';
+  std::string head = std::string(kNpyMagic) + '\x01' + '\0';
   append_number<uint16_t>(head, static_cast<uint16_t>(header.size()));
   file_.append(head + header);
   end_ = file_.size() + *bytes;
@@ -224,4 +224,4 @@ void NpyWriter::finish() {
   file_.commit();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

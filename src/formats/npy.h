@@ -11,11 +11,11 @@
 #include "formats/tensor_info.h"
 #include "formats/archive/zip_reader.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // Little-endian numbers and bools, in C or Fortran order (strides). Objects (they are pickles),
 // records, text and big-endian numbers are refused. The name is empty. Throws FormatError.
-TensorInfo read_npy(const ByteSource& source);
+TensorInfo read_npy(const base::ByteSource& source);
 
 // The same inside a larger file, for which only the header's bytes need be there.
 struct NpyPlace {
@@ -23,7 +23,7 @@ struct NpyPlace {
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;  // header and array
 };
-TensorInfo read_npy(const ByteSource& source, const NpyPlace& place);
+TensorInfo read_npy(const base::ByteSource& source, const NpyPlace& place);
 
 // Every array of the archive, named without ".npy". For deflated
 // archives see inflate_npz.h. Throws FormatError.
@@ -45,7 +45,7 @@ class NpyWriter {
  private:
   std::string path_;
   uint64_t end_ = 0;
-  AtomicFile file_;
+  base::AtomicFile file_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

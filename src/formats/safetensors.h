@@ -12,7 +12,7 @@
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct SafetensorsFile {
   std::vector<TensorInfo> tensors;  // in the order of their bytes, without a hole between them
@@ -27,7 +27,7 @@ struct SafetensorsLimits {
 
 // Reads the header and believes none of it: every tensor lies in the file, none overlaps another,
 // all bytes belong to one. Throws FormatError, naming file, tensor and offset, and IoError.
-SafetensorsFile read_safetensors(const ByteSource& source, const SafetensorsLimits& limits = {});
+SafetensorsFile read_safetensors(const base::ByteSource& source, const SafetensorsLimits& limits = {});
 
 // What stands before the tensors, which lie behind one another in this order, a multiple of 4096
 // bytes. Throws UsageError for a name or a value that is not UTF-8; `path` is for the message.
@@ -59,7 +59,7 @@ class SafetensorsWriter {
   std::string path_;
   std::vector<TensorInfo> tensors_;
   uint64_t end_ = 0;
-  AtomicFile file_;
+  base::AtomicFile file_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -6,13 +6,12 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kMetadata = "__metadata__";
 constexpr size_t kHeaderStart = 8;  // after N
 
 // Event by event, not as a tree: a tree keeps the last of two equal keys without a word, and needs
@@ -42,7 +41,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       name_ = text;
       if (!names_.insert(text).second) {
         throw FormatError("{}: the header names {} twice; which of them is meant?", file_,
-                          shown(text));
+                          base::shown(text));
       }
       if (names_.size() > limits_.num_tensors) {
         throw FormatError("{}: the header names more than {} tensors, the limit", file_,
@@ -52,10 +51,10 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     }
     field_ = text;
     if (place_ == Place::Metadata ? header_.metadata.contains(text) : !seen_.insert(text).second) {
-      fail("the field {} twice", shown(text));
+      fail("the field {} twice", base::shown(text));
     }
     if (place_ == Place::Entry && text != "dtype" && text != "shape" && text != "data_offsets") {
-      fail("the unknown field {}", shown(text));
+      fail("the unknown field {}", base::shown(text));
     }
     return true;
   }
@@ -70,7 +69,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     }
     const std::optional<DType> dtype = dtype_of_safetensors(text);
     if (!dtype) {
-      fail("the unknown dtype {}", shown(text));
+      fail("the unknown dtype {}", base::shown(text));
     }
     entry_.dtype = *dtype;
     return true;
@@ -120,7 +119,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool number_integer(int64_t number) override { return fail("the negative number {}", number); }
   bool number_float(double /*number*/, const std::string& text) override {
-    return fail("the number {}, which is not whole or beyond 64 bits", shown(text));
+    return fail("the number {}, which is not whole or beyond 64 bits", base::shown(text));
   }
   bool null() override { return fail("null"); }
   bool boolean(bool /*value*/) override { return fail("true or false"); }
@@ -142,7 +141,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       throw FormatError("{}: the header is {}, not an object", file_, what);
     }
     throw FormatError("{}: {}: the header has {}", file_,
-                      name_ == kMetadata ? name_ : "tensor " + shown(name_), what);
+                      name_ == kMetadata ? name_ : "tensor " + base::shown(name_), what);
   }
 
   const std::string& file_;
@@ -166,4 +165,4 @@ SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_
   return reader.take();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

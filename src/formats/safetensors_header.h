@@ -12,7 +12,10 @@
 #include "formats/dtype.h"
 #include "formats/safetensors.h"
 
-namespace lockstep {
+namespace lockstep::formats {
+
+// The one name in a header that is no tensor.
+inline constexpr std::string_view kMetadata = "__metadata__";
 
 struct SafetensorsEntry {
   std::string name;
@@ -31,4 +34,4 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_view json,
                                            const SafetensorsLimits& limits);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -7,13 +7,13 @@
 #include "formats/safetensors.h"
 #include "formats/safetensors_header.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 
-std::string read_header(const ByteSource& source, const SafetensorsLimits& limits) {
+std::string read_header(const base::ByteSource& source, const SafetensorsLimits& limits) {
   if (source.size() < kLengthBytes) {
     throw FormatError("{}: {} bytes cannot hold the length of a safetensors header, which has {}",
                       source.name(), source.size(), kLengthBytes);
@@ -36,12 +36,12 @@ std::string read_header(const ByteSource& source, const SafetensorsLimits& limit
 
 // The bytes of the tensors follow each other: no hole in which something hides, no overlap by
 // which a small file becomes a large model.
-void check_layout(const ByteSource& source, const std::vector<SafetensorsEntry>& entries,
+void check_layout(const base::ByteSource& source, const std::vector<SafetensorsEntry>& entries,
                   uint64_t data_offset) {
   uint64_t previous_end = 0;
   for (const SafetensorsEntry& entry : entries) {
     const auto fail = [&](const std::string& what) {
-      throw FormatError("{}: tensor {}: data_offsets [{}, {}] {}", source.name(), shown(entry.name),
+      throw FormatError("{}: tensor {}: data_offsets [{}, {}] {}", source.name(), base::shown(entry.name),
                         entry.begin, entry.end, what);
     };
     if (entry.end < entry.begin) {
@@ -77,7 +77,7 @@ void check_layout(const ByteSource& source, const std::vector<SafetensorsEntry>&
 
 }  // namespace
 
-SafetensorsFile read_safetensors(const ByteSource& source, const SafetensorsLimits& limits) {
+SafetensorsFile read_safetensors(const base::ByteSource& source, const SafetensorsLimits& limits) {
   const std::string json = read_header(source, limits);
   SafetensorsHeader header = parse_safetensors_header(source.name(), json, limits);
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
@@ -97,4 +97,4 @@ SafetensorsFile read_safetensors(const ByteSource& source, const SafetensorsLimi
   return file;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

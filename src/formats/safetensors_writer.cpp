@@ -7,26 +7,25 @@
 
 #include "base/round.h"
 #include "formats/little_endian.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors_header.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 constexpr uint64_t kDataAlignment = 4096;  // of pages, and of reads that go past their cache
-constexpr std::string_view kMetadata = "__metadata__";
 
 void check_tensors(const std::string& path, const std::vector<TensorInfo>& tensors) {
   std::unordered_set<std::string_view> names;
   for (const TensorInfo& tensor : tensors) {
     if (tensor.name.empty() || tensor.name == kMetadata || !names.insert(tensor.name).second) {
       throw UsageError("cannot write {}: the name {} is empty, taken or reserved", path,
-                       shown(tensor.name));
+                       base::shown(tensor.name));
     }
     if (!dtype_of_safetensors(name_of(tensor.dtype)) ||
         !checked_bytes(tensor.dtype, tensor.shape)) {
       throw UsageError("cannot write {}: safetensors cannot hold tensor {}, {}; write a .pth file",
-                       path, shown(tensor.name), to_string(tensor.dtype, tensor.shape));
+                       path, base::shown(tensor.name), to_string(tensor.dtype, tensor.shape));
     }
   }
 }
@@ -83,9 +82,9 @@ std::string safetensors_head(const std::string& path, const std::vector<TensorIn
     throw UsageError("cannot write {}: a name or a value of the metadata is not UTF-8", path);
   }
   std::string head;
-  append_number<uint64_t>(head, rounded_up(8 + json.size(), kDataAlignment) - 8);
+  append_number<uint64_t>(head, base::rounded_up(8 + json.size(), kDataAlignment) - 8);
   head += json;
-  head.resize(rounded_up(head.size(), kDataAlignment), ' ');
+  head.resize(base::rounded_up(head.size(), kDataAlignment), ' ');
   return head;
 }
 
@@ -105,4 +104,4 @@ void SafetensorsWriter::finish() {
   file_.commit();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -8,7 +8,7 @@
 
 #include "base/strict_json.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -23,13 +23,13 @@ bool is_plain_name(const std::string& name) {
 
 }  // namespace
 
-ShardedIndex read_sharded_index(const ByteSource& source) {
+ShardedIndex read_sharded_index(const base::ByteSource& source) {
   const std::string& file = source.name();
   if (source.size() > kMaxIndexBytes) {
     throw FormatError("{}: an index of {} bytes is above the limit of {}", file, source.size(),
                       kMaxIndexBytes);
   }
-  const Json json = parse_strict_json(file, source.read_text(0, source.size()));
+  const Json json = base::parse_strict_json(file, source.read_text(0, source.size()));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw FormatError("{}: the index has no object \"weight_map\"", file);
   }
@@ -39,7 +39,7 @@ ShardedIndex read_sharded_index(const ByteSource& source) {
     if (!shard.is_string() || !is_plain_name(shard.get<std::string>())) {
       throw FormatError(
           "{}: tensor {}: the index puts it into {}, which is not a file of its folder", file,
-          shown(name), shown(shard.dump()));
+          base::shown(name), base::shown(shard.dump()));
     }
     index.shard_of.emplace(name, shard);
     shards.insert(shard.get<std::string>());
@@ -62,15 +62,15 @@ void check_shard(const ShardedIndex& index, const std::string& shard,
     const auto place = index.shard_of.find(tensor.name);
     if (place != index.shard_of.end() && place->second != shard) {
       throw FormatError("{}: it holds tensor {}, which the index puts into {}", shard,
-                        shown(tensor.name), place->second);
+                        base::shown(tensor.name), place->second);
     }
   }
   for (const auto& [name, place] : index.shard_of) {
     if (place == shard && !held.contains(name)) {
       throw FormatError("{}: the index puts tensor {} here, but it is not there", shard,
-                        shown(name));
+                        base::shown(name));
     }
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

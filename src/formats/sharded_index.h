@@ -12,7 +12,7 @@
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct ShardedIndex {
   std::map<std::string, std::string> shard_of;  // tensor -> file, both without a folder
@@ -22,11 +22,11 @@ struct ShardedIndex {
 
 // Throws FormatError for what is no such index, for a key that stands there twice and for a file
 // name that leads out of the folder.
-ShardedIndex read_sharded_index(const ByteSource& source);
+ShardedIndex read_sharded_index(const base::ByteSource& source);
 
 // Compares the index with what one of its shards holds: every tensor that it puts there, and none
 // that it puts elsewhere. Throws FormatError, naming the tensor and both files.
 void check_shard(const ShardedIndex& index, const std::string& shard,
                  const std::vector<TensorInfo>& tensors);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

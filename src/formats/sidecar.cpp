@@ -9,14 +9,14 @@
 
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 constexpr size_t kDigits = 64;
 constexpr size_t kMarkBytes = 2;  // two spaces, or space and star
 constexpr uint64_t kMaxSidecarBytes = 8192;
-constexpr uint64_t kBufferBytes = 1u << 20;
+constexpr uint64_t kReadBytes = 1u << 20;
 
 EVP_MD_CTX* context_of(void* context) {
   return static_cast<EVP_MD_CTX*>(context);
@@ -55,7 +55,7 @@ std::string Sha256::hex() {
   return text;
 }
 
-std::string read_sidecar(const ByteSource& sidecar, const std::string& file) {
+std::string read_sidecar(const base::ByteSource& sidecar, const std::string& file) {
   if (sidecar.size() > kMaxSidecarBytes) {
     throw FormatError("{}: {} bytes; the line of sha256sum has at most {}", sidecar.name(),
                       sidecar.size(), kMaxSidecarBytes);
@@ -77,16 +77,16 @@ std::string read_sidecar(const ByteSource& sidecar, const std::string& file) {
   }
   if (base_name(rest.substr(kMarkBytes)) != base_name(file)) {
     throw FormatError("{}: the digest of {}, and the file beside it is {}", sidecar.name(),
-                      shown(rest.substr(kMarkBytes)), shown(base_name(file)));
+                      base::shown(rest.substr(kMarkBytes)), base::shown(base_name(file)));
   }
   return digest;
 }
 
-void verify_sidecar(const ByteSource& source, const std::string& digest) {
+void verify_sidecar(const base::ByteSource& source, const std::string& digest) {
   Sha256 sha256;
   std::vector<std::byte> buffer;
   for (uint64_t offset = 0; offset < source.size(); offset += buffer.size()) {
-    buffer.resize(std::min(source.size() - offset, kBufferBytes));
+    buffer.resize(std::min(source.size() - offset, kReadBytes));
     source.read_at(offset, buffer);
     sha256.append(buffer);
   }
@@ -99,4 +99,4 @@ void verify_sidecar(const ByteSource& source, const std::string& digest) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

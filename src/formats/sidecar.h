@@ -10,7 +10,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 inline constexpr const char* kSidecarSuffix = ".sha256";
 
@@ -30,9 +30,9 @@ class Sha256 {
 
 // The digest in a sidecar, 64 digits in lower case. One line, "DIGEST  NAME" or "DIGEST *NAME",
 // whose name is that of `file`, folders aside. Throws FormatError.
-std::string read_sidecar(const ByteSource& sidecar, const std::string& file);
+std::string read_sidecar(const base::ByteSource& sidecar, const std::string& file);
 
 // Reads all of `source`. Throws FormatError, with both digests, if it is not that of `digest`.
-void verify_sidecar(const ByteSource& source, const std::string& digest);
+void verify_sidecar(const base::ByteSource& source, const std::string& digest);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

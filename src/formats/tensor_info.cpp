@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
@@ -50,4 +50,4 @@ std::string to_string(DType dtype, std::span<const int64_t> shape) {
   return fmt::format("{} [{}]", name_of(dtype), fmt::join(shape, ", "));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

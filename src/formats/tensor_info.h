@@ -11,7 +11,7 @@
 #include "base/quoted.h"
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // libtorch's own limit.
 inline constexpr size_t kMaxDims = 64;
@@ -43,4 +43,4 @@ std::vector<int64_t> contiguous_strides(std::span<const int64_t> shape);
 // "F32 [2, 3]".
 std::string to_string(DType dtype, std::span<const int64_t> shape);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -12,7 +12,7 @@ constexpr uint64_t kMaxSpanBytes = 32u << 20;
 
 }  // namespace
 
-TensorReader::TensorReader(const ByteSource& source, const TensorInfo& tensor)
+TensorReader::TensorReader(const base::ByteSource& source, const TensorInfo& tensor)
     : source_(source),
       tensor_(tensor),
       element_bytes_(static_cast<uint64_t>(bits_of(tensor.dtype)) / 8),
@@ -124,4 +124,4 @@ void TensorReader::copy_runs(std::span<const Axis> axes, uint64_t from, std::byt
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

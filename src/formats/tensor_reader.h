@@ -10,7 +10,7 @@
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 class TensorReader {
  public:
@@ -18,7 +18,7 @@ class TensorReader {
   static constexpr uint64_t kWindowElements = 1u << 20;
 
   // Both must outlive this.
-  TensorReader(const ByteSource& source, const TensorInfo& tensor);
+  TensorReader(const base::ByteSource& source, const TensorInfo& tensor);
 
   // The next piece, valid until the next call; empty at the end. Throws IoError.
   std::span<const std::byte> next();
@@ -36,7 +36,7 @@ class TensorReader {
   void copy_spaced(std::span<const Axis> axes, const std::byte* from, std::byte* to) const;
   void copy_runs(std::span<const Axis> axes, uint64_t from, std::byte* to);
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   const TensorInfo& tensor_;
   uint64_t element_bytes_;
   uint64_t num_elements_;
@@ -47,4 +47,4 @@ class TensorReader {
   std::vector<std::byte> buffer_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -4,24 +4,24 @@
 
 #include "formats/little_endian.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 constexpr uint64_t kHeaderBytes = 256 * 4;
 
-struct Kind {
+struct TokenKind {
   uint32_t magic;
   uint32_t version;
   DType dtype;
 };
 
-constexpr Kind kKinds[] = {
+constexpr TokenKind kTokenKinds[] = {
     {20240520, 1, DType::U16},  // GPT-2
     {20240801, 7, DType::U32},  // Llama 3
 };
 
-TokenFile read_llmc(const ByteSource& source, const Kind& kind) {
+TokenFile read_llmc(const base::ByteSource& source, const TokenKind& kind) {
   if (source.size() < kHeaderBytes) {
     throw FormatError(
         "{}: {} bytes cannot hold the header of llm.c's tokens, which has {}; it is "
@@ -43,8 +43,8 @@ TokenFile read_llmc(const ByteSource& source, const Kind& kind) {
   return {.dtype = kind.dtype, .offset_bytes = kHeaderBytes, .num_tokens = num_tokens};
 }
 
-const Kind* find_kind(uint32_t magic) {
-  for (const Kind& kind : kKinds) {
+const TokenKind* find_kind(uint32_t magic) {
+  for (const TokenKind& kind : kTokenKinds) {
     if (kind.magic == magic) {
       return &kind;
     }
@@ -58,9 +58,9 @@ bool is_llmc_magic(uint32_t magic) {
   return find_kind(magic) != nullptr;
 }
 
-TokenFile read_token_file(const ByteSource& source) {
+TokenFile read_token_file(const base::ByteSource& source) {
   if (source.size() >= 4) {
-    if (const Kind* kind = find_kind(number_at<uint32_t>(source.read_text(0, 4), 0))) {
+    if (const TokenKind* kind = find_kind(number_at<uint32_t>(source.read_text(0, 4), 0))) {
       return read_llmc(source, *kind);
     }
   }
@@ -84,7 +84,7 @@ TokenWriter::TokenWriter(std::string path, TokenLayout layout, uint64_t num_toke
         "several",
         path_, num_tokens);
   }
-  const Kind& kind = kKinds[layout == TokenLayout::LlmcGpt2 ? 0 : 1];
+  const TokenKind& kind = kTokenKinds[layout == TokenLayout::LlmcGpt2 ? 0 : 1];
   std::string header;
   for (const uint64_t number : {uint64_t{kind.magic}, uint64_t{kind.version}, num_tokens}) {
     append_number<uint32_t>(header, static_cast<uint32_t>(number));
@@ -117,4 +117,4 @@ void TokenWriter::finish() {
   file_.commit();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

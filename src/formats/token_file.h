@@ -10,7 +10,7 @@
 #include "base/byte_source.h"
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct TokenFile {
   DType dtype = DType::U16;   // U16, or U32 in llm.c's files for Llama 3
@@ -22,7 +22,7 @@ struct TokenFile {
 // that. nanoGPT: nothing but uint16. The magics of llm.c are no ids of GPT-2's vocabulary, so that
 // no file of nanoGPT begins like one of llm.c. Throws FormatError. A file of neither cannot be told
 // from nanoGPT's: the user of a token checks it against the vocabulary.
-TokenFile read_token_file(const ByteSource& source);
+TokenFile read_token_file(const base::ByteSource& source);
 
 // Whether a file that begins with this number (little-endian) is one of llm.c.
 bool is_llmc_magic(uint32_t magic);
@@ -50,7 +50,7 @@ class TokenWriter {
   TokenLayout layout_;
   uint64_t num_tokens_;
   uint64_t num_appended_ = 0;
-  AtomicFile file_;
+  base::AtomicFile file_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -11,7 +11,7 @@
 #include "formats/dtype_values.h"
 #include "formats/tensor_reader.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -118,4 +118,4 @@ WeightDiff diff_weights(const WeightSet& a, const WeightSet& b) {
   return diff;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

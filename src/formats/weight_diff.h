@@ -6,7 +6,7 @@
 
 #include "formats/weight_set.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct TensorDifference {
   std::string name;
@@ -31,4 +31,4 @@ struct WeightDiff {
 // are equal. Throws IoError.
 WeightDiff diff_weights(const WeightSet& a, const WeightSet& b);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -12,7 +12,7 @@
 #include "formats/torch/torch_file.h"
 #include "formats/archive/zip_format.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -69,7 +69,7 @@ std::string tensors_in(const WeightFile& file, const WeightChecksum& range) {
   for (const TensorInfo& tensor : file.tensors) {
     if (tensor.size_bytes != 0 && tensor.offset_bytes >= range.offset_bytes &&
         tensor.offset_bytes - range.offset_bytes < range.size_bytes && names.size() < 200) {
-      names += (names.empty() ? "" : ", ") + shown(tensor.name);
+      names += (names.empty() ? "" : ", ") + base::shown(tensor.name);
     }
   }
   return names;
@@ -95,7 +95,7 @@ std::string_view name_of(WeightFormat format) {
   return "";
 }
 
-std::optional<WeightFormat> detect_weight_format(const ByteSource& source) {
+std::optional<WeightFormat> detect_weight_format(const base::ByteSource& source) {
   const std::string text = source.read_text(0, std::min(source.size(), kStartBytes));
   const std::string_view start = text;
   if (start.starts_with(zip::kLocalSignature)) {
@@ -113,7 +113,7 @@ std::optional<WeightFormat> detect_weight_format(const ByteSource& source) {
   return starts_as_safetensors(start) ? std::optional(WeightFormat::Safetensors) : std::nullopt;
 }
 
-WeightFile read_weight_file(const ByteSource& source) {
+WeightFile read_weight_file(const base::ByteSource& source) {
   const std::optional<WeightFormat> format = detect_weight_format(source);
   if (!format) {
     throw FormatError(
@@ -146,7 +146,7 @@ WeightFile read_weight_file(const ByteSource& source) {
   return file;
 }
 
-void verify_checksums(const ByteSource& source, const WeightFile& file) {
+void verify_checksums(const base::ByteSource& source, const WeightFile& file) {
   std::unordered_set<uint64_t> done;  // offsets
   for (const WeightChecksum& range : file.checksums) {
     const uint32_t crc = crc32_of(source, range.offset_bytes, range.size_bytes);
@@ -154,7 +154,7 @@ void verify_checksums(const ByteSource& source, const WeightFile& file) {
       throw FormatError(
           "{}: record {} (offset {}, {} bytes; tensor {}) has the CRC-32 {:08x}, and {:08x} was "
           "written: it is damaged; copy the file again",
-          source.name(), shown(range.record), range.offset_bytes, range.size_bytes,
+          source.name(), base::shown(range.record), range.offset_bytes, range.size_bytes,
           tensors_in(file, range), crc, range.crc);
     }
     done.insert(range.offset_bytes);
@@ -170,4 +170,4 @@ void verify_checksums(const ByteSource& source, const WeightFile& file) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -13,7 +13,7 @@
 #include "base/byte_source.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 enum class WeightFormat : uint8_t { Safetensors, TorchZip, TorchLegacy, TorchTar, Npy, Npz };
 
@@ -37,15 +37,15 @@ struct WeightFile {
 };
 
 // Nothing: the first bytes are those of no known format.
-std::optional<WeightFormat> detect_weight_format(const ByteSource& source);
+std::optional<WeightFormat> detect_weight_format(const base::ByteSource& source);
 
 // Reads and checks everything but the weights. Throws FormatError and IoError as the readers of the
 // formats do, and FormatError for a file of none of them.
-WeightFile read_weight_file(const ByteSource& source);
+WeightFile read_weight_file(const base::ByteSource& source);
 
 // Reads every record of a zip, also those that hold no weights, and compares its CRC-32; does
 // nothing for a file without checksums. Throws FormatError with the record, its offset and the
 // tensors in it.
-void verify_checksums(const ByteSource& source, const WeightFile& file);
+void verify_checksums(const base::ByteSource& source, const WeightFile& file);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

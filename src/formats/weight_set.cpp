@@ -12,7 +12,7 @@
 #include "formats/archive/inflate_npz.h"
 #include "formats/sharded_index.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -109,4 +109,4 @@ WeightSet open_weight_set(const std::string& location, const SourceOpener& open)
   return set;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

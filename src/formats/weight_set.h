@@ -12,12 +12,12 @@
 #include "base/byte_source.h"
 #include "formats/weight_file.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct WeightPart {
   std::string location;
   uint64_t file_bytes = 0;
-  std::unique_ptr<ByteSource> source;  // of a deflated .npz its stored form, see inflate_npz.h
+  std::unique_ptr<base::ByteSource> source;  // of a deflated .npz its stored form, see inflate_npz.h
   WeightFile file;
 };
 
@@ -33,7 +33,7 @@ struct WeightSet {
   std::optional<uint64_t> total_size;  // what an index of shards says
 };
 
-using SourceOpener = std::function<std::unique_ptr<ByteSource>(const std::string& location)>;
+using SourceOpener = std::function<std::unique_ptr<base::ByteSource>(const std::string& location)>;
 
 // The file that holds the model of `folder`, an index of shards perhaps. Whole files come before
 // indexes and safetensors before pickles: what transformers does. `has` says whether a file of that
@@ -47,4 +47,4 @@ std::string find_model_file(const std::string& folder,
 // if shards and index disagree, and IoError.
 WeightSet open_weight_set(const std::string& location, const SourceOpener& open);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -116,4 +116,4 @@ std::vector<std::string> container_command(const ContainerOptions& options,
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -17,7 +17,7 @@
 
 #include "image/mounts.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 enum class ContainerRuntime { Builtin, Enroot, Apptainer, Charliecloud };
 
@@ -62,4 +62,4 @@ std::vector<std::string> container_command(const ContainerOptions& options,
                                            const std::vector<std::string>& program,
                                            const std::vector<std::string>& environment = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::image

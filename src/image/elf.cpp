@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -45,7 +45,7 @@ std::string read_interpreter(int fd) {
 }  // namespace
 
 std::optional<ElfInfo> read_elf(const std::string& path) {
-  const UniqueFd fd = open_file(path, O_RDONLY | O_NONBLOCK);
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY | O_NONBLOCK);
   // Class, byte order and machine stand at the same offsets in 32 and 64 bits.
   unsigned char head[20] = {};
   if (!read_at(fd.get(), 0, head, sizeof head) || std::memcmp(head, ELFMAG, SELFMAG) != 0) {
@@ -95,4 +95,4 @@ uint16_t host_machine() {
 #endif
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::image {
 
 struct ElfInfo {
   uint16_t machine = 0;     // EM_X86_64, ...
@@ -22,4 +22,4 @@ std::string machine_name(uint16_t machine);
 // What this program itself runs on.
 uint16_t host_machine();
 
-}  // namespace lockstep
+}  // namespace lockstep::image

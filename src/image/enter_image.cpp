@@ -17,7 +17,7 @@
 #include "image/squash_mount.h"
 #include "image/squashfs.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -32,7 +32,7 @@ constexpr const char* kRoot = "/tmp/root";
 
 // A file system to put into the image, and where.
 struct Piece {
-  UniqueFd tree;
+  base::UniqueFd tree;
   std::string target;
   std::string name;         // for messages
   bool is_folder = true;    // or a single file
@@ -41,8 +41,8 @@ struct Piece {
 };
 
 void write_text(const std::string& path, const std::string& text) {
-  const UniqueFd fd = open_file(path, O_WRONLY);
-  write_all(fd.get(), text.data(), text.size());
+  const base::UniqueFd fd = base::open_file(path, O_WRONLY);
+  base::write_all(fd.get(), text.data(), text.size());
 }
 
 // A mount namespace of our own; false if it took a user namespace, in which we are who we were but
@@ -58,7 +58,7 @@ bool enter_mount_namespace() {
           "user.max_user_namespaces, kernel.unprivileged_userns_clone and "
           "kernel.apparmor_restrict_unprivileged_userns, run as root, or use another "
           "--container-runtime",
-          errno_text(errno));
+          base::errno_text(errno));
     }
     write_text("/proc/self/setgroups", "deny");
     write_text("/proc/self/uid_map", fmt::format("{} {} 1", user, user));
@@ -66,7 +66,7 @@ bool enter_mount_namespace() {
   }
   // Slave: later mounts of the host (an automounted home) still appear, ours never leak out.
   if (::mount("none", "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
-    throw IoError("cannot enter an image: make / a slave mount: {}", errno_text(errno));
+    throw IoError("cannot enter an image: make / a slave mount: {}", base::errno_text(errno));
   }
   return by_right;
 }
@@ -99,7 +99,7 @@ std::vector<Piece> all_pieces(const std::vector<Mount>& mounts) {
     struct stat info {};
     if (::stat(mount.source.c_str(), &info) != 0) {
       throw UsageError("--mount {}: the source {}: {}", to_text(mount), mount.source,
-                       errno_text(errno));
+                       base::errno_text(errno));
     }
     pieces.push_back({.tree = clone_tree(mount.source),
                       .target = mount.target,
@@ -128,7 +128,7 @@ void make_point(const std::string& base, const std::string& path, bool is_folder
   for (const fs::path& part : fs::path(path).relative_path()) {
     made /= part;
     if (made == fs::path(base + path) && !is_folder) {
-      open_file(made.string(), O_WRONLY | O_CREAT);
+      base::open_file(made.string(), O_WRONLY | O_CREAT);
     } else if (::mkdir(made.c_str(), 0755) == 0) {
       ::chmod(made.c_str(), 0755);  // whatever the umask is
     }
@@ -137,7 +137,7 @@ void make_point(const std::string& base, const std::string& path, bool is_folder
 
 // The image's own root or, if it lacks mount points, one with them laid over it.
 std::string make_root(const std::vector<Piece>& pieces) {
-  const UniqueFd image = open_file(kImage, O_PATH | O_DIRECTORY);
+  const base::UniqueFd image = base::open_file(kImage, O_PATH | O_DIRECTORY);
   std::string missing;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
@@ -157,17 +157,17 @@ std::string make_root(const std::vector<Piece>& pieces) {
     throw IoError(
         "the image has no {0} to mount on, and this kernel lays nothing over it (overlay: {1}): "
         "build the image with lockstep image build --mkdir {0}",
-        missing, errno_text(errno));
+        missing, base::errno_text(errno));
   }
   return kRoot;
 }
 
-UniqueFd open_place(int root, const std::vector<Piece>& pieces, size_t index) {
+base::UniqueFd open_place(int root, const std::vector<Piece>& pieces, size_t index) {
   const Piece& piece = pieces[index];
-  UniqueFd place = open_in_root(root, piece.target);
+  base::UniqueFd place = open_in_root(root, piece.target);
   const Piece* outer = enclosing(pieces, index, piece.target);
   if (!place && outer != nullptr && outer->is_scratch) {
-    const UniqueFd folder = open_in_root(root, outer->target);
+    const base::UniqueFd folder = open_in_root(root, outer->target);
     make_point(fmt::format("/proc/self/fd/{}", folder.get()),
                piece.target.substr(outer->target.size()), piece.is_folder);
     place = open_in_root(root, piece.target);
@@ -176,15 +176,15 @@ UniqueFd open_place(int root, const std::vector<Piece>& pieces, size_t index) {
 }
 
 void attach_pieces(const std::string& root_path, const std::vector<Piece>& pieces) {
-  const UniqueFd root = open_file(root_path, O_PATH | O_DIRECTORY);
+  const base::UniqueFd root = base::open_file(root_path, O_PATH | O_DIRECTORY);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const UniqueFd place = open_place(root.get(), pieces, i);
+    const base::UniqueFd place = open_place(root.get(), pieces, i);
     if (!place && pieces[i].optional) {
       continue;
     }
     if (!place) {
       throw UsageError("{}: there is no {} to mount on: {}; make it first", pieces[i].name,
-                       pieces[i].target, errno_text(errno));
+                       pieces[i].target, base::errno_text(errno));
     }
     try {
       attach_tree(pieces[i].tree.get(), place.get());
@@ -199,7 +199,7 @@ void switch_root(const std::string& root) {
   // The old root lands on the new one and is taken off: no folder of the image is needed for it.
   if (::chdir(root.c_str()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 ||
       ::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0) {
-    throw IoError("cannot enter the image: pivot_root: {}", errno_text(errno));
+    throw IoError("cannot enter the image: pivot_root: {}", base::errno_text(errno));
   }
 }
 
@@ -207,13 +207,13 @@ void switch_root(const std::string& root) {
 
 void enter_image(const ContainerOptions& options) {
   read_squashfs(options.image);
-  const UniqueFd file = open_file(options.image, O_RDONLY);
+  const base::UniqueFd file = base::open_file(options.image, O_RDONLY);
   std::error_code ignored;
   const fs::path folder = fs::current_path(ignored);
   const bool by_right = enter_mount_namespace();
   const std::vector<Piece> pieces = all_pieces(options.mounts);
   if (::mount("tmpfs", kScratch, "tmpfs", MS_NODEV | MS_NOSUID, "mode=755") != 0) {
-    throw IoError("cannot enter an image: mount a tmpfs on {}: {}", kScratch, errno_text(errno));
+    throw IoError("cannot enter an image: mount a tmpfs on {}: {}", kScratch, base::errno_text(errno));
   }
   for (const char* path : {kImage, kSkeleton, kRoot}) {
     ::mkdir(path, 0755);
@@ -227,4 +227,4 @@ void enter_image(const ContainerOptions& options) {
   ::setenv("PATH", image_search_path().c_str(), 1);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

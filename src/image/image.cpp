@@ -18,7 +18,7 @@
 #include "image/elf.h"
 #include "base/process/fork.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -75,7 +75,7 @@ void check_machine(const std::string& image, const std::string& path, const ElfI
 // "#!/usr/bin/env python3" -> "/usr/bin/env"; empty if it is no script.
 std::string script_interpreter(const std::string& path) {
   char start[256] = {};
-  const UniqueFd fd = open_file(path, O_RDONLY);
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY);
   if (::pread(fd.get(), start, sizeof start - 1, 0) < 2 || std::strncmp(start, "#!", 2) != 0) {
     return "";
   }
@@ -143,7 +143,7 @@ nlohmann::json inspect_inside(const ContainerOptions& options, const std::string
   return {{"kind", kind}, {"error", text}, {"exit_code", exit_code}};
 }
 
-std::string read_answer(int fd, Deadline deadline) {
+std::string read_answer(int fd, base::Deadline deadline) {
   std::string answer;
   for (char bytes[512];;) {
     pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
@@ -177,23 +177,23 @@ void throw_error(const nlohmann::json& answer) {
 
 ImageInfo check_image(const ContainerOptions& options, const std::string& program) {
   const SquashfsInfo squashfs = read_squashfs(options.image);
-  FdPair pipe = make_pipe();
+  base::FdPair pipe = base::make_pipe();
   const pid_t parent = ::getpid();
-  const pid_t child = fork_child([&] {
-    die_with_parent(parent);
+  const pid_t child = base::fork_child([&] {
+    base::die_with_parent(parent);
     const std::string text = inspect_inside(options, program)
                                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    write_all(pipe.write.get(), text.data(), text.size());
+    base::write_all(pipe.write.get(), text.data(), text.size());
     return 0;
   });
   pipe.write.reset();
-  const std::string text = read_answer(pipe.read.get(), Deadline::after(kCheckTimeout));
+  const std::string text = read_answer(pipe.read.get(), base::Deadline::after(kCheckTimeout));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   const auto answer = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object()) {
     throw IoError("cannot look into the image {}: no answer within {}", options.image,
-                  to_text(kCheckTimeout));
+                  base::to_text(kCheckTimeout));
   }
   if (answer.contains("error")) {
     throw_error(answer);
@@ -207,19 +207,19 @@ ImageInfo check_image(const ContainerOptions& options, const std::string& progra
 namespace {}  // namespace
 
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command) {
-  const std::vector<std::string> host = own_environment();
+  const std::vector<std::string> host = base::own_environment();
   if (options.runtime != ContainerRuntime::Builtin) {
     const std::vector<std::string> runtime = container_command(options, command, host);
-    throw IoError("cannot start {}: {}", runtime[0], errno_text(execute(runtime, host)));
+    throw IoError("cannot start {}: {}", runtime[0], base::errno_text(base::execute(runtime, host)));
   }
   enter_image(options);
   const std::vector<std::string> environment = image_environment(host);
   const pid_t parent = ::getpid();
-  const pid_t child = fork_child([&] {
-    die_with_parent(parent);
-    const int error = execute(command, environment);
+  const pid_t child = base::fork_child([&] {
+    base::die_with_parent(parent);
+    const int error = base::execute(command, environment);
     fmt::print(stderr, "lockstep image enter: cannot start {} in the image: {}\n", command[0],
-               errno_text(error));
+               base::errno_text(error));
     return error == ENOENT ? kNotFound : kCannotExecute;
   });
   // The terminal sends these to the command too, and it decides what they mean.
@@ -228,7 +228,7 @@ int run_in_image(const ContainerOptions& options, const std::vector<std::string>
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  return ExitStatus::from_wait(status).shell_code();
+  return base::ExitStatus::from_wait(status).shell_code();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

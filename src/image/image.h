@@ -10,7 +10,7 @@
 #include "image/container.h"
 #include "image/squashfs.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 struct ImageInfo {
   SquashfsInfo squashfs;
@@ -38,4 +38,4 @@ ImageInfo check_image(const ContainerOptions& options, const std::string& progra
 // code as a shell has it. With another runtime than Builtin this process becomes that runtime's.
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -14,7 +14,7 @@
 #include "image/squashfs.h"
 #include "image/tools.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -29,7 +29,7 @@ class BuildFolder {
  public:
   explicit BuildFolder(const std::string& output) : path_(output + ".build") {
     fs::create_directories(path_);
-    lock_ = open_file(path_, O_RDONLY | O_DIRECTORY);
+    lock_ = base::open_file(path_, O_RDONLY | O_DIRECTORY);
     if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
       path_.clear();  // it is not ours to remove
       throw UsageError("another build of {} is running", output);
@@ -58,7 +58,7 @@ class BuildFolder {
 
  private:
   std::string path_;
-  UniqueFd lock_;
+  base::UniqueFd lock_;
 };
 
 void tell(const ImageBuildOptions& options, const std::string& line) {
@@ -86,7 +86,7 @@ void check_options(const ImageBuildOptions& options) {
     throw UsageError("--python needs --debian, whose Python and pip it uses");
   }
   if (!options.requirements.empty() && ::access(options.requirements.c_str(), R_OK) != 0) {
-    throw UsageError("--python {}: {}", options.requirements, errno_text(errno));
+    throw UsageError("--python {}: {}", options.requirements, base::errno_text(errno));
   }
   for (const std::string& folder : options.folders) {
     if (!folder.starts_with('/') || folder.find("/../") != std::string::npos) {
@@ -107,7 +107,7 @@ void check_options(const ImageBuildOptions& options) {
 
 // The host's own package sources, if it is the same Debian.
 std::vector<std::string> debian_sources() {
-  const bool is_same = read_file("/etc/os-release").find(kSuite) != std::string::npos;
+  const bool is_same = base::read_file("/etc/os-release").find(kSuite) != std::string::npos;
   for (const char* path : {"/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"}) {
     std::error_code error;
     if (is_same && fs::file_size(path, error) > 0 && !error) {
@@ -219,7 +219,7 @@ ImageAddition parse_addition(const std::string& text) {
     throw UsageError("--add {}: there is no {}, and no such program in PATH", text, source);
   }
   if (!fs::is_directory(source) && ::access(source.c_str(), R_OK) != 0) {
-    throw UsageError("--add {}: {}", text, errno_text(errno));
+    throw UsageError("--add {}: {}", text, base::errno_text(errno));
   }
   if (target.ends_with('/')) {
     const fs::path normal = fs::absolute(source).lexically_normal();
@@ -247,4 +247,4 @@ void build_image(const ImageBuildOptions& options) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::image {
 
 // A program, or a folder, to put into an image.
 struct ImageAddition {
@@ -43,4 +43,4 @@ struct ImageBuildOptions {
 // IoError when a tool fails (disk full included).
 void build_image(const ImageBuildOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

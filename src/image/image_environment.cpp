@@ -9,7 +9,7 @@
 #include "base/unique_fd.h"
 #include "image/container.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> read_environment(const std::str
   if (::access(path.c_str(), R_OK) != 0) {
     return entries;
   }
-  std::istringstream text(read_file(path));
+  std::istringstream text(base::read_file(path));
   for (std::string line; std::getline(text, line);) {
     line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
     line.erase(line.find_last_not_of(" \t\r") + 1);
@@ -119,4 +119,4 @@ std::vector<std::string> image_environment(const std::vector<std::string>& host,
   return entries;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -14,7 +14,7 @@
 #include "image/mount_tree.h"
 #include "image/tools.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -49,7 +49,7 @@ void copy(const std::string& source, const std::string& target) {
 }  // namespace
 
 bool ImageRoot::has(const std::string& path) const {
-  const UniqueFd root = open_file(folder_, O_PATH | O_DIRECTORY);
+  const base::UniqueFd root = base::open_file(folder_, O_PATH | O_DIRECTORY);
   return static_cast<bool>(open_in_root(root.get(), path));
 }
 
@@ -72,8 +72,8 @@ void ImageRoot::add_file(const std::string& path, const std::string& text, int m
   if (fs::is_symlink(fs::symlink_status(file)) || has(path)) {
     return;  // a link to what only the running system has, /etc/resolv.conf say, stays a link
   }
-  const UniqueFd fd = open_file(file, O_WRONLY | O_CREAT | O_EXCL, mode);
-  write_all(fd.get(), text.data(), text.size());
+  const base::UniqueFd fd = base::open_file(file, O_WRONLY | O_CREAT | O_EXCL, mode);
+  base::write_all(fd.get(), text.data(), text.size());
   fs::permissions(file, static_cast<fs::perms>(mode));
 }
 
@@ -113,11 +113,11 @@ void ImageRoot::add_libraries(const std::string& program) {
 
 void ImageRoot::add_path() {
   const std::string file = path_in_root(folder_, "/etc/environment");
-  const std::string text = read_file(file);
+  const std::string text = base::read_file(file);
   if (("\n" + text).find("\nPATH=") == std::string::npos) {
-    const UniqueFd fd = open_file(file, O_WRONLY | O_TRUNC);
+    const base::UniqueFd fd = base::open_file(file, O_WRONLY | O_TRUNC);
     const std::string with_path = kPath + text;
-    write_all(fd.get(), with_path.data(), with_path.size());
+    base::write_all(fd.get(), with_path.data(), with_path.size());
   }
 }
 
@@ -155,7 +155,7 @@ std::string ImageRoot::add_shell() {
   const auto elf = busybox.empty() ? std::nullopt : read_elf(busybox);
   if (elf && elf->interpreter.empty()) {
     add({.source = busybox, .target = "/bin/busybox"});
-    const Output list = run_process({.argv = {busybox, "--list"}}, Deadline::after(kListTimeout));
+    const base::Output list = base::run_process({.argv = {busybox, "--list"}}, base::Deadline::after(kListTimeout));
     std::istringstream names(list.out);
     for (std::string name; std::getline(names, name);) {
       const std::string link = place("/bin/" + name);
@@ -180,4 +180,4 @@ std::string ImageRoot::add_shell() {
   return elf && elf->interpreter.empty() ? busybox : "sh and kill";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -7,7 +7,7 @@
 
 #include "image/image_build.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 class ImageRoot {
  public:
@@ -41,4 +41,4 @@ class ImageRoot {
   bool libraries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::image

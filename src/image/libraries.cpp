@@ -9,7 +9,7 @@
 #include "base/process/process.h"
 #include "image/elf.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -54,9 +54,9 @@ std::vector<std::string> needed_libraries(const std::string& program) {
     throw UsageError("{} names {} as its loader, which is none of this system's; use --no-libs",
                      program, loader);
   }
-  const Output output =
-      run_process({.argv = {loader, "--list", program}, .env = {{"LD_PRELOAD", ""}}},
-                  Deadline::after(kLoaderTimeout));
+  const base::Output output =
+      base::run_process({.argv = {loader, "--list", program}, .env = {{"LD_PRELOAD", ""}}},
+                  base::Deadline::after(kLoaderTimeout));
   if (!output.status.ok()) {
     throw UsageError(
         "cannot find the libraries of {} ({}); name their folder in LD_LIBRARY_PATH, or use "
@@ -74,4 +74,4 @@ std::vector<std::string> needed_libraries(const std::string& program) {
   return libraries;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

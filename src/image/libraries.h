@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::image {
 
 // Paths as the dynamic loader finds them, the loader itself included; empty for a script or a
 // static program. Asks the loader (--list): the program itself is never executed. Throws UsageError
@@ -16,4 +16,4 @@ std::vector<std::string> needed_libraries(const std::string& program);
 // True for a folder that the loader searches by itself, or one inside it (/lib, /usr/lib64, ...).
 bool is_system_library(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -14,26 +14,26 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::image {
 
-UniqueFd clone_tree(const std::string& path) {
-  UniqueFd tree(
+base::UniqueFd clone_tree(const std::string& path) {
+  base::UniqueFd tree(
       ::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE));
   if (!tree) {
-    throw IoError("cannot mount {} elsewhere: {}", path, errno_text(errno));
+    throw IoError("cannot mount {} elsewhere: {}", path, base::errno_text(errno));
   }
   return tree;
 }
 
-UniqueFd new_tmpfs(const char* mode) {
-  const UniqueFd context(::fsopen("tmpfs", FSOPEN_CLOEXEC));
-  UniqueFd tree;
+base::UniqueFd new_tmpfs(const char* mode) {
+  const base::UniqueFd context(::fsopen("tmpfs", FSOPEN_CLOEXEC));
+  base::UniqueFd tree;
   if (context && ::fsconfig(context.get(), FSCONFIG_SET_STRING, "mode", mode, 0) == 0 &&
       ::fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
     tree.reset(::fsmount(context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
   }
   if (!tree) {
-    throw IoError("cannot make a tmpfs: {}", errno_text(errno));
+    throw IoError("cannot make a tmpfs: {}", base::errno_text(errno));
   }
   return tree;
 }
@@ -42,22 +42,22 @@ void make_read_only(int tree) {
   mount_attr change{};
   change.attr_set = MOUNT_ATTR_RDONLY;
   if (::mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &change, sizeof change) != 0) {
-    throw IoError("cannot make a mount read-only: {}", errno_text(errno));
+    throw IoError("cannot make a mount read-only: {}", base::errno_text(errno));
   }
 }
 
-UniqueFd open_in_root(int root, const std::string& path) {
+base::UniqueFd open_in_root(int root, const std::string& path) {
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  UniqueFd fd(static_cast<int>(::syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
+  base::UniqueFd fd(static_cast<int>(::syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
   const bool is_unknown = !fd && (errno == ENOSYS || errno == EPERM);
   return is_unknown ? walk_in_root(root, path) : std::move(fd);
 }
 
-UniqueFd walk_in_root(int root, const std::string& path) {
+base::UniqueFd walk_in_root(int root, const std::string& path) {
   constexpr int kMaxLinks = 40;  // as the kernel's
-  std::vector<UniqueFd> above;   // the folders that lead to where we are
+  std::vector<base::UniqueFd> above;   // the folders that lead to where we are
   above.emplace_back(::openat(root, ".", O_PATH | O_CLOEXEC));
   std::string rest = path;
   for (int num_links = 0; above.back();) {
@@ -75,7 +75,7 @@ UniqueFd walk_in_root(int root, const std::string& path) {
       above.resize(std::max<size_t>(1, above.size() - 1));
       continue;
     }
-    UniqueFd next(::openat(above.back().get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    base::UniqueFd next(::openat(above.back().get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat info {};
     if (!next || ::fstat(next.get(), &info) != 0) {
       return {};
@@ -100,20 +100,20 @@ UniqueFd walk_in_root(int root, const std::string& path) {
 
 void attach_tree(int tree, int place) {
   if (::move_mount(tree, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
-    throw IoError("move_mount: {}", errno_text(errno));
+    throw IoError("move_mount: {}", base::errno_text(errno));
   }
 }
 
 std::string path_in_root(const std::string& root, const std::string& path) {
   namespace fs = std::filesystem;
-  const UniqueFd folder = open_file(root, O_PATH | O_DIRECTORY);
+  const base::UniqueFd folder = base::open_file(root, O_PATH | O_DIRECTORY);
   fs::path found = fs::path("/" + path).lexically_normal();
   if (!found.has_filename()) {
     found = found.parent_path();
   }
   fs::path rest;
   for (;;) {
-    if (const UniqueFd fd = open_in_root(folder.get(), found.string())) {
+    if (const base::UniqueFd fd = open_in_root(folder.get(), found.string())) {
       const fs::path real = fs::read_symlink(fmt::format("/proc/self/fd/{}", fd.get()));
       // Who went on along such a link would end in the host's tree.
       if (!rest.empty() && fs::is_symlink(fs::symlink_status(real / *rest.begin()))) {
@@ -126,11 +126,11 @@ std::string path_in_root(const std::string& root, const std::string& path) {
       return rest.empty() ? real.string() : (real / rest).string();
     }
     if (!found.has_relative_path()) {
-      throw IoError("cannot look up {} in {}: {}", path, root, errno_text(errno));
+      throw IoError("cannot look up {} in {}: {}", path, root, base::errno_text(errno));
     }
     rest = rest.empty() ? found.filename() : found.filename() / rest;
     found = found.parent_path();
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -7,23 +7,23 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 // What is at `path` and all that is mounted below it, attached nowhere yet. Throws IoError.
-UniqueFd clone_tree(const std::string& path);
+base::UniqueFd clone_tree(const std::string& path);
 
 // An empty file system in memory, attached nowhere yet. `mode` of its root: "1777". Throws IoError.
-UniqueFd new_tmpfs(const char* mode);
+base::UniqueFd new_tmpfs(const char* mode);
 
 // Nothing in the tree can be written to through it. Throws IoError.
 void make_read_only(int tree);
 
 // Opens `path` (O_PATH), taking `root` for "/", also in links. Empty, with errno, if it cannot.
-UniqueFd open_in_root(int root, const std::string& path);
+base::UniqueFd open_in_root(int root, const std::string& path);
 
 // The same without openat2(2), component by component: for kernels before 5.6 and for seccomp
 // filters that do not know the call.
-UniqueFd walk_in_root(int root, const std::string& path);
+base::UniqueFd walk_in_root(int root, const std::string& path);
 
 // Mounts `tree` on `place`, as opened by open_in_root. Throws IoError.
 void attach_tree(int tree, int place);
@@ -33,4 +33,4 @@ void attach_tree(int tree, int place);
 // for a link that leads to nothing inside `root`.
 std::string path_in_root(const std::string& root, const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

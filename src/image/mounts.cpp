@@ -9,7 +9,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -26,7 +26,7 @@ std::vector<std::string> split_at_colons(const std::string& text) {
 void check_source(const std::string& text, const std::string& source) {
   struct stat info {};
   if (::stat(source.c_str(), &info) != 0) {
-    throw UsageError("--mount {}: the source {}: {}", text, source, errno_text(errno));
+    throw UsageError("--mount {}: the source {}: {}", text, source, base::errno_text(errno));
   }
   if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) {
     throw UsageError("--mount {}: the source {} is neither a folder nor a file", text, source);
@@ -85,4 +85,4 @@ std::string to_text(const Mount& mount) {
   return mount.source + ":" + mount.target + (mount.read_only ? ":ro" : ":rw");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

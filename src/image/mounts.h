@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::image {
 
 struct Mount {
   std::string source;      // REQUIRED: on the host, absolute
@@ -22,4 +22,4 @@ Mount parse_mount_of_later(const std::string& text);
 // "SRC:DST:ro".
 std::string to_text(const Mount& mount);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -25,37 +25,37 @@
 #include "base/unique_fd.h"
 #include "base/process/fork.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
 constexpr int kLoopAttempts = 64;  // another process may take the free device that we were told
 constexpr auto kFuseTimeout = std::chrono::seconds(30);
 constexpr const char* kFusePrograms[] = {"squashfuse_ll", "squashfuse"};
-constexpr int kNotFound = 127;
+constexpr int kProgramNotFound = 127;
 
 struct LoopDevice {
-  UniqueFd fd;
+  base::UniqueFd fd;
   std::string path;
 };
 
 LoopDevice attach_loop(int image_fd) {
-  const UniqueFd control = open_file("/dev/loop-control", O_RDWR);
+  const base::UniqueFd control = base::open_file("/dev/loop-control", O_RDWR);
   loop_config config{};
   config.fd = static_cast<uint32_t>(image_fd);
   config.info.lo_flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR;
   for (int attempt = 0; attempt < kLoopAttempts; ++attempt) {
     const int number = ::ioctl(control.get(), LOOP_CTL_GET_FREE);
     if (number < 0) {
-      throw IoError("no free loop device: {}", errno_text(errno));
+      throw IoError("no free loop device: {}", base::errno_text(errno));
     }
     LoopDevice device{.path = fmt::format("/dev/loop{}", number)};
-    device.fd = open_file(device.path, O_RDONLY);
+    device.fd = base::open_file(device.path, O_RDONLY);
     if (::ioctl(device.fd.get(), LOOP_CONFIGURE, &config) == 0) {
       return device;
     }
     if (errno != EBUSY) {
-      throw IoError("set up {}: {}", device.path, errno_text(errno));
+      throw IoError("set up {}: {}", device.path, base::errno_text(errno));
     }
   }
   throw IoError("no free loop device after {} attempts", kLoopAttempts);
@@ -70,7 +70,7 @@ std::string kernel_refusal(const SquashMount& mount) {
     const LoopDevice device = attach_loop(mount.image_fd);
     if (::mount(device.path.c_str(), mount.folder.c_str(), "squashfs",
                 MS_RDONLY | MS_NODEV | MS_NOSUID, nullptr) != 0) {
-      return errno_text(errno);
+      return base::errno_text(errno);
     }
     return "";
   } catch (const IoError& error) {
@@ -96,14 +96,14 @@ int execute_squashfuse(const SquashMount& mount, int stderr_fd) {
   ::dup2(null, STDIN_FILENO);
   ::dup2(null, STDOUT_FILENO);
   ::dup2(stderr_fd, STDERR_FILENO);
-  close_all_except({mount.image_fd});
+  base::close_all_except({mount.image_fd});
   ::fcntl(mount.image_fd, F_SETFD, 0);
   const std::string image = fmt::format("/proc/self/fd/{}", mount.image_fd);
   for (const char* program : kFusePrograms) {
     ::execlp(program, program, "-f", "-o", "ro,nodev,nosuid", image.c_str(), mount.folder.c_str(),
              nullptr);
   }
-  return kNotFound;
+  return kProgramNotFound;
 }
 
 bool is_fuse(const std::string& folder) {
@@ -121,8 +121,8 @@ std::string first_line(int memory_file) {
 std::string end_of_squashfuse(pid_t pid, int messages) {
   int wait_status = 0;
   ::waitpid(pid, &wait_status, 0);
-  const ExitStatus status = ExitStatus::from_wait(wait_status);
-  if (status.code == kNotFound) {
+  const base::ExitStatus status = base::ExitStatus::from_wait(wait_status);
+  if (status.code == kProgramNotFound) {
     return "not found; install squashfuse";
   }
   const std::string said = first_line(messages);
@@ -132,16 +132,16 @@ std::string end_of_squashfuse(pid_t pid, int messages) {
 // Why squashfuse did not; empty if it did.
 std::string fuse_refusal(const SquashMount& mount) {
   // Its words are kept in memory: a pipe that nobody reads would end it at its first warning.
-  const UniqueFd messages(::memfd_create("squashfuse", MFD_CLOEXEC));
+  const base::UniqueFd messages(::memfd_create("squashfuse", MFD_CLOEXEC));
   // The kernel wakes who polls this file when a mount is made.
-  const UniqueFd mounts = open_file("/proc/self/mountinfo", O_RDONLY);
+  const base::UniqueFd mounts = base::open_file("/proc/self/mountinfo", O_RDONLY);
   const pid_t parent = ::getpid();
-  const pid_t pid = fork_child([&] {
-    die_with_parent(parent);
+  const pid_t pid = base::fork_child([&] {
+    base::die_with_parent(parent);
     return execute_squashfuse(mount, messages.get());
   });
-  const UniqueFd pidfd = open_pidfd(pid);
-  const Deadline deadline = Deadline::after(kFuseTimeout);
+  const base::UniqueFd pidfd = base::open_pidfd(pid);
+  const base::Deadline deadline = base::Deadline::after(kFuseTimeout);
   for (;;) {
     if (is_fuse(mount.folder)) {
       return "";
@@ -151,7 +151,7 @@ std::string fuse_refusal(const SquashMount& mount) {
     if (::poll(events.data(), events.size(), deadline.poll_ms()) == 0) {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
-      return fmt::format("nothing was mounted within {}", to_text(kFuseTimeout));
+      return fmt::format("nothing was mounted within {}", base::to_text(kFuseTimeout));
     }
     if (events[1].revents != 0) {
       return end_of_squashfuse(pid, messages.get());
@@ -183,4 +183,4 @@ void mount_squashfs(const SquashMount& mount) {
   check_root(mount);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

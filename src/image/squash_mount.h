@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::image {
 
 struct SquashMount {
   int image_fd = -1;        // REQUIRED: the open image; by this, for its path may be hidden by now
@@ -20,4 +20,4 @@ struct SquashMount {
 // reasons.
 void mount_squashfs(const SquashMount& mount);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

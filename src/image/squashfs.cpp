@@ -13,7 +13,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -73,10 +73,10 @@ std::string looks_like(std::string_view start) {
 
 // The first bytes of a file that is one.
 std::string read_start(const std::string& path, uint64_t& file_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) {
-    throw IoError("cannot read the image {}: {}", path, errno_text(errno));
+    throw IoError("cannot read the image {}: {}", path, base::errno_text(errno));
   }
   if (S_ISDIR(info.st_mode)) {
     throw FormatError("the image {} is a folder; make one file of it: lockstep image build --from",
@@ -89,7 +89,7 @@ std::string read_start(const std::string& path, uint64_t& file_bytes) {
   std::string start(512, '\0');
   const ssize_t size = ::pread(fd.get(), start.data(), start.size(), 0);
   if (size < 0) {
-    throw IoError("cannot read the image {}: {}", path, errno_text(errno));
+    throw IoError("cannot read the image {}: {}", path, base::errno_text(errno));
   }
   start.resize(static_cast<size_t>(size));
   return start;
@@ -156,4 +156,4 @@ SquashfsInfo read_squashfs(const std::string& path) {
   return info;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

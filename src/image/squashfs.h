@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::image {
 
 struct SquashfsInfo {
   uint64_t file_bytes = 0;   // of the file
@@ -20,4 +20,4 @@ struct SquashfsInfo {
 // named if it is a common one) or of another version of squashfs.
 SquashfsInfo read_squashfs(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "base/process/process.h"
 
-namespace lockstep {
+namespace lockstep::image {
 
 namespace {
 
@@ -33,7 +33,7 @@ std::string telling_line(const std::string& text) {
 }  // namespace
 
 std::string find_tool(const std::string& name) {
-  std::istringstream folders(Env().text("PATH").value_or("/usr/bin:/bin"));
+  std::istringstream folders(base::Env().text("PATH").value_or("/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     folder += "/" + name;
     if (::access(folder.c_str(), X_OK) == 0) {
@@ -48,8 +48,8 @@ void run_tool(const ToolRun& run) {
     throw UsageError("cannot {}: {} is not installed; apt-get install {}", run.task, run.argv[0],
                      run.package);
   }
-  const Output output =
-      run_process({.argv = run.argv, .env = {{"LC_ALL", "C"}}}, Deadline::after(kToolTimeout));
+  const base::Output output =
+      base::run_process({.argv = run.argv, .env = {{"LC_ALL", "C"}}}, base::Deadline::after(kToolTimeout));
   if (output.status.ok()) {
     return;
   }
@@ -61,4 +61,4 @@ void run_tool(const ToolRun& run) {
                 said.empty() ? output.status.text() : said);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::image

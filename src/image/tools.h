@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::image {
 
 // Where in PATH a program is; empty if nowhere.
 std::string find_tool(const std::string& name);
@@ -21,4 +21,4 @@ struct ToolRun {
 // disk is named as such.
 void run_tool(const ToolRun& run);
 
-}  // namespace lockstep
+}  // namespace lockstep::image

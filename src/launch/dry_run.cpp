@@ -9,11 +9,11 @@
 #include "launch/flags/command.h"
 #include "base/process/fork.h"
 #include "remote/host_address.h"
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 #include "launch/plan.h"
 #include "remote/ssh.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -34,7 +34,7 @@ std::string value_of(const std::vector<std::string>& env, const std::string& nam
 std::string worker_text(const NodePlan& node, const WorkerPlan& worker) {
   std::string text = fmt::format(
       "  rank {}: {}\n    OMP_NUM_THREADS={}", worker.rank,
-      shell_command(fill_placeholders(
+      remote::shell_command(fill_placeholders(
           node.command,
           {.rank = worker.rank, .local_rank = worker.local_rank, .world_size = node.world_size})),
       value_of(worker.env, "OMP_NUM_THREADS"));
@@ -47,11 +47,11 @@ std::string worker_text(const NodePlan& node, const WorkerPlan& worker) {
   return text + "\n";
 }
 
-std::string container_text(const ContainerOptions& container) {
+std::string container_text(const image::ContainerOptions& container) {
   std::string text = fmt::format(
       "image {} by {}\n", container.image,
-      container.runtime == ContainerRuntime::Builtin ? "lockstep itself" : "another runtime");
-  for (const Mount& mount : container.mounts) {
+      container.runtime == image::ContainerRuntime::Builtin ? "lockstep itself" : "another runtime");
+  for (const image::Mount& mount : container.mounts) {
     text += fmt::format("  {} is {}{}\n", mount.target, mount.source,
                         mount.read_only ? ", read-only" : "");
   }
@@ -59,42 +59,42 @@ std::string container_text(const ContainerOptions& container) {
 }
 
 std::string hosts_text(const LaunchOptions& options) {
-  const SshOptions ssh = SshOptions::from_env(Env());
+  const remote::SshOptions ssh = remote::SshOptions::from_env(base::Env());
   std::string text =
-      fmt::format("head: here, at {}, any free port\n", meeting_address(options.hosts, ssh));
+      fmt::format("head: here, at {}, any free port\n", remote::rendezvous_address(options.hosts, ssh));
   int first_rank = 0;
   for (size_t i = 0; i < options.hosts.size(); ++i) {
-    const HostEntry& host = options.hosts[i];
+    const remote::HostEntry& host = options.hosts[i];
     const int procs = host.slots > 0 ? host.slots : options.procs_per_node;
-    const std::vector<std::string> remote = remote_lockstep(own_program(), {"run", "--join"});
+    const std::vector<std::string> remote = remote::remote_lockstep(remote::own_program(), {"run", "--join"});
     text +=
         fmt::format("node {} on {}: {}\n  {}\n", i, host.text(), ranks_text(first_rank, procs),
-                    shell_command(is_this_host(host) ? remote : ssh_command(host, ssh, remote)));
+                    remote::shell_command(remote::is_this_host(host) ? remote : remote::ssh_command(host, ssh, remote)));
     first_rank += procs;
   }
   return text + fmt::format("each is told on its standard input to run: lockstep run {}\n",
-                            shell_command(options.arguments));
+                            remote::shell_command(options.arguments));
 }
 
-std::string meeting_text(const LaunchOptions& options, const Meeting& meeting) {
+std::string rendezvous_text(const LaunchOptions& options, const Rendezvous& rendezvous) {
   if (options.max_nodes == 1) {
     return "";
   }
   const std::string count = options.min_nodes == options.max_nodes
                                 ? fmt::format("{}", options.max_nodes)
                                 : fmt::format("{} to {}", options.min_nodes, options.max_nodes);
-  return fmt::format("{} nodes of job {} meet at {}; this host {}\n", count, meeting.job_id,
-                     meeting.endpoints.front().text(),
-                     meeting.is_head ? "listens there" : "joins there");
+  return fmt::format("{} nodes of job {} meet at {}; this host {}\n", count, rendezvous.job_id,
+                     rendezvous.endpoints.front().text(),
+                     rendezvous.is_head ? "listens there" : "joins there");
 }
 
 // Without a secret: the user's key would be made where there is none yet.
-Meeting meeting_without_key(MeetingOptions options) {
-  const Env env;
+Rendezvous rendezvous_without_key(RendezvousOptions options) {
+  const base::Env env;
   if (options.secret.empty() && options.secret_file.empty() && !env.has("LOCKSTEP_JOB_SECRET")) {
     options.secret = "none";
   }
-  return plan_meeting(options, env);
+  return plan_rendezvous(options, env);
 }
 
 }  // namespace
@@ -111,24 +111,24 @@ std::string dry_run_text(const LaunchOptions& options) {
   if (!options.hosts.empty()) {
     return text + hosts_text(options);
   }
-  const Meeting meeting = meeting_without_key(options.meeting);
-  text += meeting_text(options, meeting);
+  const Rendezvous rendezvous = rendezvous_without_key(options.rendezvous);
+  text += rendezvous_text(options, rendezvous);
   const int procs = options.local_nodes * options.procs_per_node;
-  const int before = std::max(0, options.meeting.node_rank);
+  const int before = std::max(0, options.rendezvous.node_rank);
   const int nodes = options.max_nodes == 1 ? options.local_nodes : options.max_nodes;
-  const JobIdentity job{.id = meeting.job_id,
+  const JobIdentity job{.id = rendezvous.job_id,
                         .role = options.role,
                         .max_restarts = options.max_restarts,
                         .place = {.first_node = before,
                                   .num_nodes = nodes,
                                   .first_rank = before * procs,
                                   .world_size = nodes * options.procs_per_node,
-                                  .master_addr = meeting.endpoints.front().host}};
-  if (options.max_nodes > 1 && options.meeting.node_rank < 0) {
+                                  .master_addr = rendezvous.endpoints.front().host}};
+  if (options.max_nodes > 1 && options.rendezvous.node_rank < 0) {
     text += "ranks depend on the order of joining; as the first node it would have:\n";
   }
-  for (const NodePlan& node : plan_nodes(options, job, own_environment())) {
-    text += fmt::format("node {} on {}: {} of {}\n", node.node, host_name(),
+  for (const NodePlan& node : plan_nodes(options, job, base::own_environment())) {
+    text += fmt::format("node {} on {}: {} of {}\n", node.node, base::host_name(),
                         ranks_text(node.workers.front().rank, options.procs_per_node),
                         job.place.world_size);
     for (const WorkerPlan& worker : node.workers) {
@@ -138,4 +138,4 @@ std::string dry_run_text(const LaunchOptions& options) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

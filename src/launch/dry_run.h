@@ -6,10 +6,10 @@
 
 #include "launch/launch.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Lines for standard output. Nothing is started, opened or written. Throws UsageError as run_job()
 // would.
 std::string dry_run_text(const LaunchOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -12,9 +12,9 @@
 #include "remote/host_address.h"
 #include "image/image.h"
 #include "launch/job/leader.h"
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -31,7 +31,7 @@ void check_options(const LaunchOptions& options) {
     throw UsageError("--nnodes {}:{} is not a range in [1, {}]", options.min_nodes,
                      options.max_nodes, kMaxNodes);
   }
-  if (options.max_nodes > 1 && options.meeting.endpoint.empty() && options.hosts.empty()) {
+  if (options.max_nodes > 1 && options.rendezvous.endpoint.empty() && options.hosts.empty()) {
     throw UsageError(
         "--nnodes {} needs a place to meet: --rdzv-endpoint HOST:PORT on every node, or "
         "--master-addr and --node-rank",
@@ -57,12 +57,12 @@ void open_standard_fds() {
 }
 
 // The hosts are told where the head is once it listens, so any port will do, and any secret.
-Meeting meeting_of_hosts(const LaunchOptions& options) {
-  const std::string address = options.meeting.local_addr.empty()
-                                  ? meeting_address(options.hosts, SshOptions::from_env(Env()))
-                                  : interface_address(options.meeting.local_addr, "--local-addr");
-  return {.job_id = options.meeting.job_id.empty() ? make_job_id() : options.meeting.job_id,
-          .secret = make_secret(),
+Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
+  const std::string address = options.rendezvous.local_addr.empty()
+                                  ? remote::rendezvous_address(options.hosts, remote::SshOptions::from_env(base::Env()))
+                                  : base::interface_address(options.rendezvous.local_addr, "--local-addr");
+  return {.job_id = options.rendezvous.job_id.empty() ? base::make_job_id() : options.rendezvous.job_id,
+          .secret = base::make_secret(),
           .endpoints = {{address, 0}}};
 }
 
@@ -79,18 +79,18 @@ int run_job(const LaunchOptions& options) {
         std::filesystem::absolute(job_options.output.log_dir).lexically_normal().string();
   }
   if (options.container && options.hosts.empty() && options.stages.empty()) {
-    const bool is_builtin = options.container->runtime == ContainerRuntime::Builtin;
+    const bool is_builtin = options.container->runtime == image::ContainerRuntime::Builtin;
     try {
-      check_image(*options.container, is_builtin ? options.command.front() : "");
-    } catch (const ProgramError& error) {  // as where there is no image
+      image::check_image(*options.container, is_builtin ? options.command.front() : "");
+    } catch (const image::ProgramError& error) {  // as where there is no image
       const std::string line = fmt::format("{}: {}\n", options.name, error.what());
-      write_all(STDERR_FILENO, line.data(), line.size());
+      base::write_all(STDERR_FILENO, line.data(), line.size());
       return error.exit_code;
     }
   }
-  return Leader(job_options, options.hosts.empty() ? plan_meeting(options.meeting, Env())
-                                                   : meeting_of_hosts(options))
+  return Leader(job_options, options.hosts.empty() ? plan_rendezvous(options.rendezvous, base::Env())
+                                                   : rendezvous_of_hosts(options))
       .run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

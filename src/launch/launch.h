@@ -24,12 +24,12 @@
 #include "image/container.h"
 #include "remote/hosts.h"
 #include "base/process/isolation.h"
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 #include "launch/flags/output_options.h"
 #include "launch/node/placement.h"
 #include "launch/node/stage.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct LaunchOptions {
   std::string name = "lockstep run";   // begins every message
@@ -37,8 +37,8 @@ struct LaunchOptions {
   int max_nodes = 1;                   // and that it takes, at most kMaxNodes
   int procs_per_node = 1;              // ranks on each node, in [1, kMaxProcsPerNode]
   int local_nodes = 1;                 // nodes emulated on this host, in [1, kMaxLocalNodes]
-  MeetingOptions meeting;              // how several `lockstep run`s become one job
-  std::vector<HostEntry> hosts;        // not empty: the nodes are started there, over ssh
+  RendezvousOptions rendezvous;              // how several `lockstep run`s become one job
+  std::vector<remote::HostEntry> hosts;        // not empty: the nodes are started there, over ssh
   std::vector<std::string> arguments;  // for them: the flags and the program as they were given
   std::vector<std::string> host_env;   // for them: further variables, NAME or NAME=VALUE
   int life_fd = -1;                    // end of file on it ends this node (-1: none)
@@ -48,12 +48,12 @@ struct LaunchOptions {
   OutputOptions output;
   PlacementOptions placement;
   std::vector<StageItem> stages;              // files that each node gets before its ranks start
-  std::optional<ContainerOptions> container;  // run the program in this image
+  std::optional<image::ContainerOptions> container;  // run the program in this image
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   bool signals_are_given = false;  // by the user: also one that was ignored (nohup) ends it
   int stdin_rank = -1;             // that has this process's input, or terminal; -1: none
-  IsolationMode isolation = IsolationMode::Auto;
+  base::IsolationMode isolation = base::IsolationMode::Auto;
   bool head_is_heard = false;  // whoever reads this node's output reads the head's report too
   int quiet_code = 0;  // a rank that fails with it has said why itself: no report (0: none such)
   // REQUIRED: program (searched in PATH) and arguments. {rank}, {local_rank} and {world_size} in an
@@ -61,7 +61,7 @@ struct LaunchOptions {
   std::vector<std::string> command;
 };
 
-inline constexpr int kMaxProcsPerNode = kMaxSlots;
+inline constexpr int kMaxProcsPerNode = remote::kMaxSlots;
 inline constexpr int kMaxLocalNodes = 64;
 inline constexpr int kMaxNodes = 16384;
 
@@ -71,4 +71,4 @@ inline constexpr int kMaxNodes = 16384;
 // option out of range, IoError when the system refuses what the job needs before it starts.
 int run_job(const LaunchOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -17,7 +17,7 @@
 #include "base/process/process.h"
 #include "launch/node/error_file.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -46,7 +46,7 @@ void set_torchrun_names(const RankPlace& place, const JobIdentity& job,
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   std::string signals;
   for (const int signal : job.stop_signals) {
-    signals += (signals.empty() ? "" : ",") + signal_name(signal);
+    signals += (signals.empty() ? "" : ",") + base::signal_name(signal);
   }
   env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals;
   env.erase("TORCHELASTIC_ERROR_FILE");
@@ -124,11 +124,11 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
 
 // A container runtime of an ordinary user's is often a program with the setuid bit, which means
 // nothing in the user namespace that his PID namespace needs.
-IsolationMode wanted_isolation(const LaunchOptions& options) {
+base::IsolationMode wanted_isolation(const LaunchOptions& options) {
   const bool is_foreign =
-      options.container && options.container->runtime != ContainerRuntime::Builtin;
-  return options.isolation == IsolationMode::Auto && is_foreign && ::geteuid() != 0
-             ? IsolationMode::Guardian
+      options.container && options.container->runtime != image::ContainerRuntime::Builtin;
+  return options.isolation == base::IsolationMode::Auto && is_foreign && ::geteuid() != 0
+             ? base::IsolationMode::Guardian
              : options.isolation;
 }
 
@@ -136,8 +136,8 @@ IsolationMode wanted_isolation(const LaunchOptions& options) {
 
 std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity& job,
                                  const std::vector<std::string>& inherited_env) {
-  const int num_cores = num_usable_cores();
-  const IsolationMode isolation = choose_isolation(wanted_isolation(options));
+  const int num_cores = base::num_usable_cores();
+  const base::IsolationMode isolation = base::choose_isolation(wanted_isolation(options));
   const int num_ranks = options.local_nodes * options.procs_per_node;
   const Placement placement = place_on_this_host(options.placement, num_ranks);
   std::vector<NodePlan> nodes;
@@ -165,9 +165,9 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
       plan.workers.push_back(plan_worker(
           options, job, place, placement.ranks[static_cast<size_t>(on_host)], inherited_env));
     }
-    if (options.container && options.container->runtime != ContainerRuntime::Builtin) {
+    if (options.container && options.container->runtime != image::ContainerRuntime::Builtin) {
       plan.command =
-          container_command(*options.container, options.command, plan.workers.front().env);
+          image::container_command(*options.container, options.command, plan.workers.front().env);
     }
     nodes.push_back(std::move(plan));
   }
@@ -175,7 +175,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
 }
 
 ReservedPort reserve_port(uint16_t port) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -186,9 +186,9 @@ ReservedPort reserve_port(uint16_t port) {
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     throw IoError("cannot reserve {} for MASTER_PORT: {}",
                   port == 0 ? std::string("a port") : fmt::format("port {}", port),
-                  errno_text(errno));
+                  base::errno_text(errno));
   }
   return {std::move(fd), ntohs(address.sin_port)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

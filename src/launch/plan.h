@@ -15,7 +15,7 @@
 #include "launch/job/job_message.h"
 #include "launch/launch.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // What one start of the ranks is given, the same on all of a host's.
 struct JobIdentity {
@@ -42,11 +42,11 @@ struct NodePlan {
   int node = 0;
   int num_nodes = 1;
   int world_size = 1;
-  IsolationMode isolation = IsolationMode::Guardian;
+  base::IsolationMode isolation = base::IsolationMode::Guardian;
   std::chrono::nanoseconds stop_grace{};
   OutputOptions output;
   PlacementOptions placement;
-  std::optional<ContainerOptions> container;  // the workers' root is this image
+  std::optional<image::ContainerOptions> container;  // the workers' root is this image
   std::vector<std::string> command;
   rlimit file_limit{};  // what workers get, set by the leader: it and the agents raise their own
   std::vector<WorkerPlan> workers;
@@ -76,9 +76,9 @@ std::vector<std::string> worker_environment(const RankPlace& place, const JobIde
 // nobody else, and rank 0 can still bind and listen on it with SO_REUSEADDR, which every c10d store
 // sets.
 struct ReservedPort {
-  UniqueFd socket;
+  base::UniqueFd socket;
   uint16_t port = 0;
 };
 ReservedPort reserve_port(uint16_t port = 0);  // 0: any
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -72,16 +72,16 @@ std::vector<std::string> names_of(const Weights& weights) {
 }
 
 // Takes the heads whose number of labels is not the wanted one out of `map`.
-void drop_other_heads(const Weights& weights, const ModelFamily& family,
-                      const std::vector<WeightTarget>& state, NameMap& map) {
-  const auto is_other = [&](const NameMap::Pair& pair) {
+void drop_other_heads(const Weights& weights, const models::ModelFamily& family,
+                      const std::vector<WeightTarget>& state, weights::NameMap& map) {
+  const auto is_other = [&](const weights::NameMap::Pair& pair) {
     const auto target = std::find_if(state.begin(), state.end(), [&](const WeightTarget& one) {
       return one.name == pair.model_name;
     });
-    return belongs_to_head(family, pair.model_name) &&
+    return models::belongs_to_head(family, pair.model_name) &&
            target->tensor.sizes() != at::IntArrayRef(weights.find(pair.file_name)->shape);
   };
-  for (const NameMap::Pair& pair : map.pairs) {
+  for (const weights::NameMap::Pair& pair : map.pairs) {
     if (is_other(pair)) {
       map.missing.push_back(pair.model_name);
       map.surplus.push_back(pair.file_name);
@@ -91,10 +91,10 @@ void drop_other_heads(const Weights& weights, const ModelFamily& family,
 }
 
 // What is missing may be drawn from the seed: a head. Not a body.
-void check_missing(const Weights& weights, const ModelConfig& config, const NameMap& map) {
+void check_missing(const Weights& weights, const ModelConfig& config, const weights::NameMap& map) {
   std::vector<std::string> body;
   for (const std::string& name : map.missing) {
-    if (!belongs_to_head(family_of(config), name) && !name.ends_with("num_batches_tracked")) {
+    if (!models::belongs_to_head(models::family_of(config), name) && !name.ends_with("num_batches_tracked")) {
       body.push_back(name);
     }
   }
@@ -106,10 +106,10 @@ void check_missing(const Weights& weights, const ModelConfig& config, const Name
   }
 }
 
-std::vector<WeightTarget> targets_of(const std::vector<WeightTarget>& state, const NameMap& map) {
+std::vector<WeightTarget> targets_of(const std::vector<WeightTarget>& state, const weights::NameMap& map) {
   std::vector<WeightTarget> targets;
   auto item = state.begin();
-  for (const NameMap::Pair& pair : map.pairs) {  // in the model's order
+  for (const weights::NameMap::Pair& pair : map.pairs) {  // in the model's order
     item = std::find_if(item, state.end(),
                         [&](const WeightTarget& one) { return one.name == pair.model_name; });
     targets.push_back({pair.file_name, item->tensor});
@@ -154,23 +154,23 @@ AutoModel AutoModel::from_config(const ModelConfig& config) {
 AutoModel AutoModel::from_pretrained(const std::string& location, Group& group,
                                      const AutoModelOptions& options) {
   Weights weights = Weights::open(location, group, {.cache_dir = options.cache_dir});
-  ModelConfig config = find_config(weights, group, options);
+  ModelConfig config = models::find_config(weights, group, options);
   std::visit([](auto& of_model) { of_model.initialise = false; }, config.options);
   if (options.dropout) {
     std::visit([&](auto& of_model) { set_dropout(of_model, *options.dropout); }, config.options);
   }
   AutoModel model = from_config(config);
 
-  const ModelFamily& family = family_of(config);
+  const models::ModelFamily& family = models::family_of(config);
   const std::vector<WeightTarget> state = state_of(*model.module_);
-  NameMap map = map_names(names_of(state), names_of(weights), family.names);
+  weights::NameMap map = weights::map_names(names_of(state), names_of(weights), family.names);
   if (options.num_labels > 0) {
     drop_other_heads(weights, family, state, map);
   }
   check_missing(weights, config, map);
   PretrainedReport& report = model.report_;
   report.load = load_weights(weights, targets_of(state, map), group, options.load);
-  initialise(*model.module_, options.seed, map.missing);
+  models::initialise(*model.module_, options.seed, map.missing);
 
   std::erase_if(map.missing,
                 [](const std::string& name) { return name.ends_with("num_batches_tracked"); });

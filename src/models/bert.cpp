@@ -41,18 +41,18 @@ void append_tensors(const BertOutput& output, std::vector<at::Tensor>& tensors) 
 
 BertImpl::BertImpl(BertOptions options, BertPooler pooler)
     : ConfiguredModule(config_of("BertModel", options)), options_(options) {
-  embeddings_ = register_module("embeddings", std::make_shared<layers::BertEmbeddings>(options));
-  encoder_ = register_module("encoder", std::make_shared<layers::BertEncoder>(options));
+  embeddings_ = register_module("embeddings", std::make_shared<models::layers::BertEmbeddings>(options));
+  encoder_ = register_module("encoder", std::make_shared<models::layers::BertEncoder>(options));
   if (pooler == BertPooler::FirstToken) {
-    pooler_ = register_module("pooler", std::make_shared<layers::BertPoolerLayer>(options));
+    pooler_ = register_module("pooler", std::make_shared<models::layers::BertPoolerLayer>(options));
   }
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 
 BertOutput BertImpl::forward(const BertInput& input) {
-  layers::check_ids("BERT", input.ids_BT, options_.max_positions);
+  models::layers::check_ids("BERT", input.ids_BT, options_.max_positions);
   check_like_ids("attention mask", input.attention_mask_BT, input.ids_BT);
   check_like_ids("tensor of token types", input.token_types_BT, input.ids_BT);
   const at::Tensor token_types_BT =
@@ -87,9 +87,9 @@ const at::Tensor& BertImpl::word_embedding_VE() const {
 BertForMaskedLMImpl::BertForMaskedLMImpl(BertOptions options)
     : ConfiguredModule(config_of("BertForMaskedLM", options)),
       bert_(register_module("bert", body(options, BertPooler::None))),
-      cls_(register_module("cls", std::make_shared<layers::BertHead>(options))) {
+      cls_(register_module("cls", std::make_shared<models::layers::BertHead>(options))) {
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 
@@ -102,12 +102,12 @@ at::Tensor BertForMaskedLMImpl::forward(const BertInput& input) {
 BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(BertOptions options)
     : ConfiguredModule(config_of("BertForSequenceClassification", options)),
       bert_(register_module("bert", body(options, BertPooler::FirstToken))),
-      classifier_(register_module("classifier", std::make_shared<layers::LinearImpl>(
+      classifier_(register_module("classifier", std::make_shared<models::layers::LinearImpl>(
                                                     options.hidden_size, options.num_labels))),
       dropout_(options.classifier_dropout >= 0 ? options.classifier_dropout
                                                : options.hidden_dropout) {
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 

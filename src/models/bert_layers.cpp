@@ -6,7 +6,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
 
-namespace lockstep::layers {
+namespace lockstep::models::layers {
 
 BertEmbeddings::BertEmbeddings(const BertOptions& options) : dropout_(options.hidden_dropout) {
   const int64_t size = options.hidden_size;
@@ -167,4 +167,4 @@ at::Tensor BertHead::forward(const at::Tensor& hidden_BTE, const at::Tensor& wor
   return predictions_->forward(hidden_BTE, word_embedding_VE);
 }
 
-}  // namespace lockstep::layers
+}  // namespace lockstep::models::layers

@@ -9,7 +9,7 @@
 
 #include "models/layers.h"
 
-namespace lockstep::layers {
+namespace lockstep::models::layers {
 
 class BertEmbeddings : public torch::nn::Module {
  public:
@@ -56,4 +56,4 @@ class BertHead : public torch::nn::Module {
   std::shared_ptr<Predictions> predictions_;
 };
 
-}  // namespace lockstep::layers
+}  // namespace lockstep::models::layers

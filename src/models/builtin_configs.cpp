@@ -75,7 +75,7 @@ ModelConfig builtin_config(const std::string& name) {
   if (found == builtins().end()) {
     const std::vector<std::string> known = builtin_config_names();
     throw UsageError("there is no built-in configuration \"{}\"; there are {}{}", name,
-                     fmt::join(known, ", "), suggestion(name, known));
+                     fmt::join(known, ", "), models::suggestion(name, known));
   }
   return found->second;
 }

@@ -6,7 +6,7 @@
 
 #include "base/config.h"
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 std::vector<std::string> keys_of(const nlohmann::json& json) {
@@ -31,7 +31,7 @@ bool is_whole(const nlohmann::json& value) {
 }  // namespace
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
+  const std::string near = base::nearest(word, known);
   return near.empty() ? std::string() : fmt::format("; did you mean {}?", near);
 }
 
@@ -102,4 +102,4 @@ void ConfigFields::must_be(const std::string& key, const nlohmann::json& wanted)
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::models {
 
 // "; did you mean gelu?", or nothing if no word is near.
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);
@@ -50,4 +50,4 @@ class ConfigFields {
   std::string name_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::models

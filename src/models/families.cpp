@@ -10,7 +10,7 @@
 
 #include "models/config_fields.h"
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 const std::array<ModelFamily, 4>& families() {
@@ -86,4 +86,4 @@ bool belongs_to_head(const ModelFamily& family, const std::string& name) {
                      [&](const std::string& head) { return plain.starts_with(head); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

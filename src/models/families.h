@@ -11,7 +11,7 @@
 
 #include "weights/name_map.h"
 
-namespace lockstep {
+namespace lockstep::models {
 
 class ConfigFields;
 
@@ -22,7 +22,7 @@ struct ModelFamily {
   ModelKind kind;
   std::string model_type;                  // in config.json
   std::vector<std::string> architectures;  // the first one is meant where none is named
-  NameRules names;
+  weights::NameRules names;
   std::vector<std::string> heads;  // names (without the prefix) that a file may lack begin so
 };
 
@@ -40,4 +40,4 @@ std::string known_architecture(const std::string& source, const ModelFamily& fam
 // Whether a file may lack this parameter or buffer of the family's models.
 bool belongs_to_head(const ModelFamily& family, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::models

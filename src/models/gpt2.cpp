@@ -8,7 +8,7 @@
 #include "models/layers.h"
 
 namespace lockstep {
-namespace layers {
+namespace models::layers {
 
 class GPT2Attention : public torch::nn::Module {
  public:
@@ -99,13 +99,13 @@ class GPT2Body : public torch::nn::Module {
   LayerNorm ln_f_{nullptr};
 };
 
-}  // namespace layers
+}  // namespace models::layers
 
 GPT2Impl::GPT2Impl(GPT2Options options)
     : ConfiguredModule({.architecture = "GPT2LMHeadModel", .options = options}),
-      transformer_(register_module("transformer", std::make_shared<layers::GPT2Body>(options))) {
+      transformer_(register_module("transformer", std::make_shared<models::layers::GPT2Body>(options))) {
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include <lockstep/models/configured_module.h>
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 // A constant, a normal distribution round 0 or a uniform one in +-bound.
@@ -123,4 +123,4 @@ void initialise(ConfiguredModule& model, uint64_t seed, const std::vector<std::s
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -7,8 +7,10 @@
 #include <vector>
 
 namespace lockstep {
-
 class ConfiguredModule;
+}  // namespace lockstep
+
+namespace lockstep::models {
 
 // Gives parameters and buffers the first values that the model's header promises. Each one's are a
 // function of `seed`, its name (without "bert.", so that heads share their backbone's) and its
@@ -18,4 +20,4 @@ void initialise(ConfiguredModule& model, uint64_t seed);
 // Only these.
 void initialise(ConfiguredModule& model, uint64_t seed, const std::vector<std::string>& names);
 
-}  // namespace lockstep
+}  // namespace lockstep::models

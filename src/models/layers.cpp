@@ -15,7 +15,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep::layers {
+namespace lockstep::models::layers {
 
 LinearImpl::LinearImpl(int64_t in, int64_t out)
     : weight_(register_parameter("weight", at::empty({out, in}))),
@@ -101,4 +101,4 @@ at::Tensor positions_of(const at::Tensor& ids_BT) {
   return at::arange(ids_BT.size(1), ids_BT.options());
 }
 
-}  // namespace lockstep::layers
+}  // namespace lockstep::models::layers

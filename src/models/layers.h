@@ -15,7 +15,7 @@
 
 #include <lockstep/models/model_config.h>
 
-namespace lockstep::layers {
+namespace lockstep::models::layers {
 
 // x W^T + b
 class LinearImpl : public torch::nn::Module {
@@ -106,4 +106,4 @@ void register_list(torch::nn::Module& parent, const std::string& name,
   parent.register_module(name, list);
 }
 
-}  // namespace lockstep::layers
+}  // namespace lockstep::models::layers

@@ -19,7 +19,7 @@ const std::vector<std::pair<std::string, Activation>> kActivations = {
     {"gelu_pytorch_tanh", Activation::GeluTanh},
     {"relu", Activation::Relu}};
 
-void read_activation(const ConfigFields& fields, const std::string& key, Activation& activation) {
+void read_activation(const models::ConfigFields& fields, const std::string& key, Activation& activation) {
   std::string word;
   fields.read(key, word);
   std::vector<std::string> known;
@@ -40,7 +40,7 @@ std::string name_of(Activation activation) {
   return found->first;
 }
 
-MyTransformerOptions read_my_transformer(const ConfigFields& fields) {
+MyTransformerOptions read_my_transformer(const models::ConfigFields& fields) {
   MyTransformerOptions options;
   options.vocab_size = fields.whole("vocab_size");
   options.hidden_size = fields.whole("hidden_size");
@@ -54,7 +54,7 @@ MyTransformerOptions read_my_transformer(const ConfigFields& fields) {
   return options;
 }
 
-GPT2Options read_gpt2(const ConfigFields& fields) {
+GPT2Options read_gpt2(const models::ConfigFields& fields) {
   fields.must_be("tie_word_embeddings", true);
   fields.must_be("scale_attn_weights", true);
   fields.must_be("scale_attn_by_inverse_layer_idx", false);
@@ -76,7 +76,7 @@ GPT2Options read_gpt2(const ConfigFields& fields) {
   return options;
 }
 
-BertOptions read_bert(const ConfigFields& fields) {
+BertOptions read_bert(const models::ConfigFields& fields) {
   fields.must_be("tie_word_embeddings", true);
   fields.must_be("position_embedding_type", "absolute");
   fields.must_be("is_decoder", false);
@@ -105,7 +105,7 @@ BertOptions read_bert(const ConfigFields& fields) {
   return options;
 }
 
-ResNetOptions read_resnet(const ConfigFields& fields) {
+ResNetOptions read_resnet(const models::ConfigFields& fields) {
   ResNetOptions options;
   fields.read("blocks", options.blocks);
   fields.read("bottleneck", options.bottleneck);
@@ -185,7 +185,7 @@ nlohmann::ordered_json fields_of(const ResNetOptions& options) {
 }
 
 // What config.json calls the class, or what the caller wants instead.
-std::string architecture_of(const ConfigFields& fields, const ModelFamily& family,
+std::string architecture_of(const models::ConfigFields& fields, const models::ModelFamily& family,
                             const std::string& wanted) {
   std::string name = wanted;
   if (name.empty() && fields.has("architectures")) {
@@ -196,7 +196,7 @@ std::string architecture_of(const ConfigFields& fields, const ModelFamily& famil
     name = list[0].get<std::string>();
   }
   return name.empty() ? family.architectures.front()
-                      : known_architecture(fields.name(), family, name);
+                      : models::known_architecture(fields.name(), family, name);
 }
 
 }  // namespace
@@ -210,20 +210,20 @@ ModelConfig parse_config(const ConfigText& text) {
   if (!json.is_object()) {
     throw FormatError("{} is not a JSON object: it should be a model's config.json", text.name);
   }
-  const ConfigFields fields(json, text.name);
-  const ModelFamily& family = family_of(fields);
+  const models::ConfigFields fields(json, text.name);
+  const models::ModelFamily& family = models::family_of(fields);
   ModelConfig config{.architecture = architecture_of(fields, family, text.architecture)};
   switch (family.kind) {
-    case ModelKind::MyTransformer:
+    case models::ModelKind::MyTransformer:
       config.options = read_my_transformer(fields);
       break;
-    case ModelKind::GPT2:
+    case models::ModelKind::GPT2:
       config.options = read_gpt2(fields);
       break;
-    case ModelKind::Bert:
+    case models::ModelKind::Bert:
       config.options = read_bert(fields);
       break;
-    case ModelKind::ResNet:
+    case models::ModelKind::ResNet:
       config.options = read_resnet(fields);
       break;
   }
@@ -237,7 +237,7 @@ ModelConfig parse_config(const ConfigText& text) {
 
 std::string config_json(const ModelConfig& config) {
   nlohmann::ordered_json json = {{"architectures", {config.architecture}},
-                                 {"model_type", family_of(config).model_type}};
+                                 {"model_type", models::family_of(config).model_type}};
   json.update(std::visit([](const auto& options) { return fields_of(options); }, config.options));
   return json.dump(2) + "\n";
 }

@@ -9,7 +9,7 @@
 #include "models/layers.h"
 
 namespace lockstep {
-namespace layers {
+namespace models::layers {
 
 // Attention with the names of nn.MultiheadAttention: one weight makes queries, keys and values.
 class SelfAttention : public torch::nn::Module {
@@ -62,34 +62,34 @@ class PreNormBlock : public torch::nn::Module {
   LayerNorm norm1_{nullptr}, norm2_{nullptr};
 };
 
-}  // namespace layers
+}  // namespace models::layers
 
 MyTransformerImpl::MyTransformerImpl(MyTransformerOptions options)
     : ConfiguredModule({.architecture = "MyTransformer", .options = options}), options_(options) {
   const int64_t size = options.hidden_size;
   embedding_ = register_module("embedding",
-                               std::make_shared<layers::EmbeddingImpl>(options.vocab_size, size));
+                               std::make_shared<models::layers::EmbeddingImpl>(options.vocab_size, size));
   if (options.max_positions > 0) {
     positions_ = register_module(
-        "positions", std::make_shared<layers::EmbeddingImpl>(options.max_positions, size));
+        "positions", std::make_shared<models::layers::EmbeddingImpl>(options.max_positions, size));
   }
   for (int64_t i = 0; i < options.num_layers; ++i) {
-    layers_.push_back(std::make_shared<layers::PreNormBlock>(options));
+    layers_.push_back(std::make_shared<models::layers::PreNormBlock>(options));
   }
-  layers::register_list(*this, "layers", layers_);
+  models::layers::register_list(*this, "layers", layers_);
   norm_ = register_module("norm",
-                          std::make_shared<layers::LayerNormImpl>(size, options.layer_norm_eps));
-  fc_ = register_module("fc", std::make_shared<layers::LinearImpl>(size, options.vocab_size));
+                          std::make_shared<models::layers::LayerNormImpl>(size, options.layer_norm_eps));
+  fc_ = register_module("fc", std::make_shared<models::layers::LinearImpl>(size, options.vocab_size));
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 
 at::Tensor MyTransformerImpl::forward(const at::Tensor& ids_BT) {
-  layers::check_ids("MyTransformer", ids_BT, options_.max_positions);
+  models::layers::check_ids("MyTransformer", ids_BT, options_.max_positions);
   at::Tensor x_BTE = embedding_->forward(ids_BT);
   if (positions_) {
-    x_BTE = x_BTE + positions_->forward(layers::positions_of(ids_BT));
+    x_BTE = x_BTE + positions_->forward(models::layers::positions_of(ids_BT));
   }
   x_BTE = at::dropout(x_BTE, options_.dropout, is_training());
   for (const auto& layer : layers_) {

@@ -2,7 +2,7 @@
 
 #include <torch/nn/module.h>
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 uint64_t add_bytes(uint64_t hash, const at::Tensor& tensor) {
@@ -35,4 +35,4 @@ int64_t num_parameters(const torch::nn::Module& module) {
   return count;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -9,7 +9,7 @@
 #include "models/families.h"
 #include "weights/small_file.h"
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 constexpr const char* kConfigFile = "config.json";
@@ -65,7 +65,7 @@ ModelConfig choose(const Weights& weights, Group& group, const AutoModelOptions&
     return config;
   }
   const std::string folder = options.config.empty() ? weights.location() : options.config;
-  if (const auto json = read_small_file(folder, kConfigFile, group)) {
+  if (const auto json = weights::read_small_file(folder, kConfigFile, group)) {
     return parse_config({.json = *json,
                          .name = fmt::format("{}/{}", folder, kConfigFile),
                          .architecture = options.architecture});
@@ -105,4 +105,4 @@ ModelConfig find_config(const Weights& weights, Group& group, const AutoModelOpt
   return config;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

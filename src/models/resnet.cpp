@@ -11,7 +11,7 @@
 #include "models/layers.h"
 
 namespace lockstep {
-namespace layers {
+namespace models::layers {
 
 constexpr int64_t kExpansion = 4;  // a bottleneck's output has so many times its width
 
@@ -67,29 +67,29 @@ class ResidualBlock : public torch::nn::Module {
   torch::nn::BatchNorm2d shortcut_norm_{nullptr};
 };
 
-}  // namespace layers
+}  // namespace models::layers
 
 ResNetImpl::ResNetImpl(ResNetOptions options)
     : ConfiguredModule({.architecture = "ResNet", .options = options}) {
   constexpr int64_t kColours = 3;
   conv1_ =
-      register_module("conv1", std::make_shared<layers::Conv2dImpl>(kColours, options.width, 7, 2));
+      register_module("conv1", std::make_shared<models::layers::Conv2dImpl>(kColours, options.width, 7, 2));
   bn1_ = register_module("bn1", std::make_shared<torch::nn::BatchNorm2dImpl>(options.width));
-  layers::ResidualBlock::Shape shape{.bottleneck = options.bottleneck, .in = options.width};
+  models::layers::ResidualBlock::Shape shape{.bottleneck = options.bottleneck, .in = options.width};
   for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
     shape.width = options.width << stage;
-    std::vector<std::shared_ptr<layers::ResidualBlock>> blocks;
+    std::vector<std::shared_ptr<models::layers::ResidualBlock>> blocks;
     for (int64_t i = 0; i < options.blocks[stage]; ++i) {
       shape.stride = stage > 0 && i == 0 ? 2 : 1;
-      blocks.push_back(std::make_shared<layers::ResidualBlock>(shape));
+      blocks.push_back(std::make_shared<models::layers::ResidualBlock>(shape));
       shape.in = shape.out();
     }
-    layers::register_list(*this, fmt::format("layer{}", stage + 1), blocks);
+    models::layers::register_list(*this, fmt::format("layer{}", stage + 1), blocks);
     blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
   }
-  fc_ = register_module("fc", std::make_shared<layers::LinearImpl>(shape.in, options.num_classes));
+  fc_ = register_module("fc", std::make_shared<models::layers::LinearImpl>(shape.in, options.num_classes));
   if (options.initialise) {
-    initialise(*this, options.seed);
+    models::initialise(*this, options.seed);
   }
 }
 

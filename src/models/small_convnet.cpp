@@ -11,7 +11,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 constexpr int64_t kShrink = 8;  // a stride and two poolings, by 2 each
@@ -80,4 +80,4 @@ at::Tensor SmallConvnetImpl::forward(const at::Tensor& pictures_BCHW) {
   return logits_BV;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -10,7 +10,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-namespace lockstep {
+namespace lockstep::models {
 
 struct SmallConvnetOptions {
   int64_t picture_size = 32;  // pixels, both ways; a multiple of 8
@@ -37,4 +37,4 @@ class SmallConvnetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SmallConvnet);
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -12,7 +12,7 @@
 
 #include "pictures/picture_decoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -220,4 +220,4 @@ std::unique_ptr<PictureDecoder> open_jpeg(std::span<const std::byte> bytes,
   return decoder;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

@@ -8,7 +8,7 @@
 
 #include "pictures/picture_encoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -31,7 +31,7 @@ struct EncoderState {
   char message[JMSG_LENGTH_MAX] = "";
 };
 
-[[noreturn]] void leave(j_common_ptr info) {
+[[noreturn]] void leave_encoder(j_common_ptr info) {
   auto& state = *static_cast<EncoderState*>(info->client_data);
   info->err->format_message(info, state.message);
   std::longjmp(state.on_error, 1);
@@ -40,7 +40,7 @@ struct EncoderState {
 bool try_encode(EncoderState& state, const Picture& picture) {
   state.info.err = jpeg_std_error(&state.errors);
   state.info.client_data = &state;
-  state.errors.error_exit = leave;
+  state.errors.error_exit = leave_encoder;
   if (setjmp(state.on_error) != 0) {
     return false;
   }
@@ -75,4 +75,4 @@ std::string encode_jpeg(const Picture& picture) {
   return {reinterpret_cast<const char*>(state.bytes), state.size};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

@@ -5,7 +5,7 @@
 #include "pictures/picture_decoder.h"
 #include "pictures/picture_encoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -27,4 +27,4 @@ std::string encode_jpeg(const Picture& /*picture*/) {
   refuse("write a JPEG");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

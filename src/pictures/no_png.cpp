@@ -4,7 +4,7 @@
 
 #include "pictures/picture_decoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 std::unique_ptr<PictureDecoder> open_png(std::span<const std::byte> /*bytes*/,
                                          const std::string& name) {
@@ -14,4 +14,4 @@ std::unique_ptr<PictureDecoder> open_png(std::span<const std::byte> /*bytes*/,
       name);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -12,13 +12,13 @@ constexpr float kLeastArea = 0.08f;
 constexpr double kNarrowest = 3.0 / 4;
 constexpr double kWidest = 4.0 / 3;
 
-double between(Dice& dice, double most) {
+double between(base::Dice& dice, double most) {
   return static_cast<double>(dice.below(static_cast<size_t>(most) + 1));
 }
 
 }  // namespace
 
-PictureBox random_box(PictureSize picture, Dice& dice) {
+PictureBox random_box(PictureSize picture, base::Dice& dice) {
   const auto width = static_cast<double>(picture.width);
   const auto height = static_cast<double>(picture.height);
   for (int i = 0; i < kThrows; ++i) {
@@ -57,4 +57,4 @@ PictureBox centre_box(PictureSize picture, int64_t size) {
           .height = side * down};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 using namespace std::string_view_literals;
 
@@ -28,4 +28,4 @@ void check_picture_size(PictureSize size, const std::string& name) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

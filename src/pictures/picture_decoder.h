@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 inline constexpr int64_t kMaxPictureSide = 65500;      // libjpeg's own limit
 inline constexpr int64_t kMaxPicturePixels = 1 << 27;  // 400 MB of RGB
@@ -64,4 +64,4 @@ std::unique_ptr<PictureDecoder> open_png(std::span<const std::byte> bytes, const
 // Throws FormatError if a picture of that size is empty or beyond the limits.
 void check_picture_size(PictureSize size, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

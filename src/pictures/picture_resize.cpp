@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -116,4 +116,4 @@ void resize_picture(const Picture& picture, const ResizeOptions& options, std::s
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

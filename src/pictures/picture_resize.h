@@ -5,7 +5,7 @@
 
 #include "pictures/picture_decoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 struct ResizeOptions {
   PictureSize size;            // of the result
@@ -19,4 +19,4 @@ struct ResizeOptions {
 // `out` has room for three planes of size.
 void resize_picture(const Picture& picture, const ResizeOptions& options, std::span<float> out);
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

@@ -8,7 +8,7 @@
 
 #include "pictures/picture_decoder.h"
 
-namespace lockstep {
+namespace lockstep::pictures {
 
 namespace {
 
@@ -126,4 +126,4 @@ std::unique_ptr<PictureDecoder> open_png(std::span<const std::byte> bytes,
   return decoder;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::pictures

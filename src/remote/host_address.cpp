@@ -19,7 +19,7 @@
 #include "base/process/process.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 namespace {
 
@@ -36,7 +36,7 @@ AddressList resolve(const std::string& name, std::string& why) {
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(name.c_str(), kAnyPort, &hints, &list);
   if (error != 0) {
-    why = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
+    why = error == EAI_SYSTEM ? base::errno_text(errno) : ::gai_strerror(error);
     return {nullptr, &::freeaddrinfo};
   }
   return {list, &::freeaddrinfo};
@@ -53,7 +53,7 @@ std::string ssh_host_name(const HostEntry& host, const SshOptions& ssh) {
   std::vector<std::string> argv = ssh.program;
   argv.insert(argv.end(), {"-G", host.name});
   try {
-    std::istringstream lines(run_process({.argv = argv}, Deadline::after(kSshTime)).out);
+    std::istringstream lines(base::run_process({.argv = argv}, base::Deadline::after(kSshTime)).out);
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("hostname ")) {
         return line.substr(line.find(' ') + 1);
@@ -74,26 +74,26 @@ bool is_this_host(const HostEntry& host) {
       return false;
     }
   }
-  return lockstep::is_this_host(host.name);
+  return base::is_this_host(host.name);
 }
 
 std::string local_address_towards(const std::string& host) {
   std::string why;
   const AddressList list = resolve(host, why);
   for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
-    const UniqueFd fd(::socket(item->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const base::UniqueFd fd(::socket(item->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own{};
     socklen_t size = sizeof own;
     if (fd && ::connect(fd.get(), item->ai_addr, item->ai_addrlen) == 0 &&
         ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0) {
       return numeric(reinterpret_cast<const sockaddr*>(&own), size);
     }
-    why = errno_text(errno);
+    why = base::errno_text(errno);
   }
   throw IoError("cannot tell by which address of this host {} is reached: {}", host, why);
 }
 
-std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh) {
+std::string rendezvous_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh) {
   const auto other = std::find_if_not(hosts.begin(), hosts.end(),
                                       [](const HostEntry& host) { return is_this_host(host); });
   if (other == hosts.end()) {
@@ -107,7 +107,7 @@ std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOption
   } catch (const IoError& error) {
     throw UsageError("{}; give this host's address or interface by --local-addr", error.what());
   }
-  if (is_loopback(address)) {
+  if (base::is_loopback(address)) {
     throw UsageError(
         "{} is reached through {}, an address that no other host can reach (a tunnel?); "
         "give this host's address or interface by --local-addr",
@@ -117,7 +117,7 @@ std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOption
 }
 
 std::string interface_of(const std::string& address) {
-  for (const OwnAddress& entry : own_addresses()) {
+  for (const base::OwnAddress& entry : base::own_addresses()) {
     if (entry.address == address) {
       return entry.interface;
     }
@@ -126,7 +126,7 @@ std::string interface_of(const std::string& address) {
 }
 
 std::string address_of_interface(const std::string& interface) {
-  for (const OwnAddress& entry : own_addresses()) {
+  for (const base::OwnAddress& entry : base::own_addresses()) {
     if (entry.interface == interface) {
       return entry.address;
     }
@@ -143,4 +143,4 @@ std::string own_program() {
   return path;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

@@ -8,7 +8,7 @@
 #include "remote/hosts.h"
 #include "remote/ssh.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 // localhost, this host's own name, or one of its addresses; not if it is another user's.
 bool is_this_host(const HostEntry& host);
@@ -22,7 +22,7 @@ std::string local_address_towards(const std::string& host);
 // another host, "127.0.0.1" if none is. A name that only ssh's configuration knows is looked up
 // there (ssh -G). Throws UsageError, with the way out, if that address cannot be told or is a
 // loopback one, which other hosts cannot reach.
-std::string meeting_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh);
+std::string rendezvous_address(const std::vector<HostEntry>& hosts, const SshOptions& ssh);
 
 // "eth0", the interface that has this address; empty if none has.
 std::string interface_of(const std::string& address);
@@ -33,4 +33,4 @@ std::string address_of_interface(const std::string& interface);
 // Absolute path of the running program. Throws IoError.
 std::string own_program();
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 namespace {
 
@@ -23,7 +23,7 @@ bool is_plain(const std::string& text, const std::string& more) {
 
 // The number after the separator.
 int parse_slots(const std::string& word, char separator, const std::string& where) {
-  const auto slots = parse_integer(word.substr(word.rfind(separator) + 1), 1, kMaxSlots);
+  const auto slots = base::parse_integer(word.substr(word.rfind(separator) + 1), 1, kMaxSlots);
   if (!slots) {
     throw UsageError("{}: {} has no number of slots in [1, {}]", where, word, kMaxSlots);
   }
@@ -105,7 +105,7 @@ std::vector<HostEntry> parse_hosts(const std::string& list, const std::string& w
 }
 
 std::vector<HostEntry> read_hostfile(const std::string& path) {
-  std::istringstream file(read_file(path));
+  std::istringstream file(base::read_file(path));
   std::vector<HostEntry> hosts;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -127,4 +127,4 @@ std::vector<HostEntry> read_hostfile(const std::string& path) {
   return hosts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::remote {
 
 inline constexpr int kMaxSlots = 1024;
 
@@ -28,4 +28,4 @@ std::vector<HostEntry> parse_hosts(const std::string& list, const std::string& w
 // too: see above. Throws IoError, and UsageError that names the file and the line.
 std::vector<HostEntry> read_hostfile(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

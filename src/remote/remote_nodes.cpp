@@ -5,7 +5,7 @@
 
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 namespace {
 
@@ -15,8 +15,8 @@ constexpr size_t kMaxBacklog = 1 << 20;
 
 RemoteNodes::RemoteNodes(RemoteNodesOptions options)
     : options_(std::move(options)),
-      consoles_{Console({.fd = STDOUT_FILENO, .board = options_.board}),
-                Console({.fd = STDERR_FILENO, .board = options_.board})} {}
+      consoles_{base::Console({.fd = STDOUT_FILENO, .board = options_.board}),
+                base::Console({.fd = STDERR_FILENO, .board = options_.board})} {}
 
 void RemoteNodes::start(const HostEntry& host, const std::string& job) {
   nodes_.push_back(std::make_unique<RemoteProcess>(RemoteStart{
@@ -47,7 +47,7 @@ bool RemoteNodes::is_quiet() const {
 }
 
 void RemoteNodes::add_polls(std::vector<pollfd>& polls) const {
-  for (const Console& console : consoles_) {
+  for (const base::Console& console : consoles_) {
     polls.push_back({console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
   }
   for (const auto& node : nodes_) {
@@ -57,7 +57,7 @@ void RemoteNodes::add_polls(std::vector<pollfd>& polls) const {
 }
 
 std::vector<RemoteEnd> RemoteNodes::handle(std::span<const pollfd> polls) {
-  for (Console& console : consoles_) {
+  for (base::Console& console : consoles_) {
     if (console.backlog() > 0) {
       console.write_some();
     }
@@ -82,14 +82,14 @@ std::vector<RemoteEnd> RemoteNodes::handle(std::span<const pollfd> polls) {
   return ends;
 }
 
-Deadline RemoteNodes::deadline() const {
-  Deadline first = Deadline::never();
+base::Deadline RemoteNodes::deadline() const {
+  base::Deadline first = base::Deadline::never();
   for (const auto& node : nodes_) {
     first = first.earlier(node->deadline());
   }
-  for (const Console& console : consoles_) {
+  for (const base::Console& console : consoles_) {
     if (console.is_busy()) {
-      first = first.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+      first = first.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
   }
   return first;
@@ -101,4 +101,4 @@ void RemoteNodes::close_inputs() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

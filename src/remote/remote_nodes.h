@@ -13,13 +13,13 @@
 #include "base/console.h"
 #include "remote/remote_process.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 struct RemoteNodesOptions {
   std::string program;  // REQUIRED: absolute path of this lockstep (own_program())
   std::vector<std::string> arguments{"run", "--join"};
   SshOptions ssh;
-  ConsoleBoard* board = nullptr;  // as in ConsoleOptions
+  base::ConsoleBoard* board = nullptr;  // as in ConsoleOptions
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
 };
 
@@ -54,7 +54,7 @@ class RemoteNodes {
   // Between the two, no start(). A poll(2) that was interrupted needs no handle().
   void add_polls(std::vector<pollfd>& polls) const;
   std::vector<RemoteEnd> handle(std::span<const pollfd> polls);  // those that ended now
-  Deadline deadline() const;
+  base::Deadline deadline() const;
 
   void close_inputs();  // lockstep there reads end of file and ends its node
 
@@ -62,10 +62,10 @@ class RemoteNodes {
   void take(int64_t writer, int stream, std::string_view text);
 
   RemoteNodesOptions options_;
-  std::array<Console, 2> consoles_;
+  std::array<base::Console, 2> consoles_;
   std::vector<std::unique_ptr<RemoteProcess>> nodes_;
   int64_t num_started_ = 0;
   std::map<int64_t, bool> after_return_;  // by stream of a host: its last byte was a "\r"
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::remote {
 
 namespace {
 
@@ -26,12 +26,12 @@ std::string_view trimmed(std::string_view line) {
   return line;
 }
 
-void set_nonblocking(const UniqueFd& fd) {
+void set_nonblocking(const base::UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-Process start_process(const RemoteStart& start, int in, int out, int err) {
-  ProcessOptions options{.stdin_fd = in, .stdout_fd = out, .stderr_fd = err, .new_group = true};
+base::Process start_process(const RemoteStart& start, int in, int out, int err) {
+  base::ProcessOptions options{.stdin_fd = in, .stdout_fd = out, .stderr_fd = err, .new_group = true};
   if (start.is_local) {
     options.argv = {start.program};
     options.argv.insert(options.argv.end(), start.arguments.begin(), start.arguments.end());
@@ -40,7 +40,7 @@ Process start_process(const RemoteStart& start, int in, int out, int err) {
         ssh_command(start.host, start.ssh, remote_lockstep(start.program, start.arguments));
   }
   try {
-    return Process(options);
+    return base::Process(options);
   } catch (const IoError& error) {
     throw IoError("{}; {} is reached by it: install openssh-client, or name it in LOCKSTEP_SSH",
                   error.what(), start.host.text());
@@ -51,9 +51,9 @@ Process start_process(const RemoteStart& start, int in, int out, int err) {
 
 RemoteProcess::RemoteProcess(RemoteStart start) : start_(std::move(start)) {
   // A socket, not a pipe: writing to one whose reader is gone must not be a SIGPIPE.
-  FdPair input = make_socket_pair(SOCK_STREAM);
-  FdPair out = make_pipe();
-  FdPair err = make_pipe();
+  base::FdPair input = base::make_socket_pair(SOCK_STREAM);
+  base::FdPair out = base::make_pipe();
+  base::FdPair err = base::make_pipe();
   process_ = start_process(start_, input.read.get(), out.write.get(), err.write.get());
   input_ = std::move(input.write);
   streams_[0].pipe = std::move(out.read);
@@ -61,7 +61,7 @@ RemoteProcess::RemoteProcess(RemoteStart start) : start_(std::move(start)) {
   for (const Stream& stream : streams_) {
     set_nonblocking(stream.pipe);
   }
-  start_deadline_ = Deadline::after(start_.start_timeout);
+  start_deadline_ = base::Deadline::after(start_.start_timeout);
 }
 
 void RemoteProcess::send(std::string_view bytes) {
@@ -101,8 +101,8 @@ void RemoteProcess::add_polls(std::vector<pollfd>& polls, bool read_out, bool re
   polls.push_back({end_ ? -1 : process_.pidfd(), POLLIN, 0});
 }
 
-Deadline RemoteProcess::deadline() const {
-  Deadline next = ready_ || end_ || late_ ? Deadline::never() : start_deadline_;
+base::Deadline RemoteProcess::deadline() const {
+  base::Deadline next = ready_ || end_ || late_ ? base::Deadline::never() : start_deadline_;
   for (const Stream& stream : streams_) {
     if (start_.gives_parts && stream.ready && !stream.is_paused) {
       next = next.earlier(stream.splitter.due());
@@ -175,10 +175,10 @@ void RemoteProcess::finish(const TakeLine& take) {
   }
   input_.reset();
   to_send_.clear();
-  end_ = describe(*process_.wait(Deadline::never()));
+  end_ = describe(*process_.wait(base::Deadline::never()));
 }
 
-RemoteEnd RemoteProcess::describe(ExitStatus status) const {
+RemoteEnd RemoteProcess::describe(base::ExitStatus status) const {
   RemoteEnd end{.host = start_.host, .status = status, .was_ready = ready_};
   const std::string host = start_.host.text();
   const std::string said = last_error_.empty() ? status.text() : last_error_;
@@ -188,7 +188,7 @@ RemoteEnd RemoteProcess::describe(ExitStatus status) const {
                           : fmt::format("lockstep on {} ended: {}", host, status.text());
   } else if (late_) {
     end.text =
-        fmt::format("{} did not start lockstep within {}{}", host, to_text(start_.start_timeout),
+        fmt::format("{} did not start lockstep within {}{}", host, base::to_text(start_.start_timeout),
                     last_error_.empty() ? "" : fmt::format(" ({})", last_error_));
     end.fix = fmt::format("does `ssh {} true` answer at once?", host);
   } else if (ssh_failed) {
@@ -206,8 +206,8 @@ RemoteEnd RemoteProcess::describe(ExitStatus status) const {
 }
 
 void announce_ready() {
-  write_all(STDOUT_FILENO, kReadyLine.data(), kReadyLine.size());
-  write_all(STDERR_FILENO, kReadyLine.data(), kReadyLine.size());
+  base::write_all(STDOUT_FILENO, kReadyLine.data(), kReadyLine.size());
+  base::write_all(STDERR_FILENO, kReadyLine.data(), kReadyLine.size());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

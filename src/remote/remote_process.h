@@ -23,7 +23,7 @@
 #include "base/line_splitter.h"
 #include "remote/ssh.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 struct RemoteStart {
   HostEntry host;                      // REQUIRED
@@ -39,7 +39,7 @@ struct RemoteStart {
 // How it ended.
 struct RemoteEnd {
   HostEntry host;
-  ExitStatus status;       // of ssh, which passes on the code of lockstep there
+  base::ExitStatus status;       // of ssh, which passes on the code of lockstep there
   bool was_ready = false;  // lockstep ran there
   std::string text;        // what happened, without a full stop
   std::string fix;         // the way out, if there is one to be told
@@ -77,12 +77,12 @@ class RemoteProcess {
   // The same entries after poll(2).
   void handle(std::span<const pollfd> polls, const TakeLine& take);
   // poll(2) must not sleep longer than this.
-  Deadline deadline() const;
+  base::Deadline deadline() const;
 
  private:
   struct Stream {
-    UniqueFd pipe;
-    LineSplitter splitter;
+    base::UniqueFd pipe;
+    base::LineSplitter splitter;
     bool ready = false;
     bool is_paused = false;  // its reader has no room: more of a line may be waiting
   };
@@ -91,15 +91,15 @@ class RemoteProcess {
   void take_line(size_t stream, std::string_view line, const TakeLine& take);
   void write_input();
   void finish(const TakeLine& take);
-  RemoteEnd describe(ExitStatus status) const;
+  RemoteEnd describe(base::ExitStatus status) const;
 
   RemoteStart start_;
-  Process process_;
-  UniqueFd input_;
+  base::Process process_;
+  base::UniqueFd input_;
   std::string to_send_;
   std::array<Stream, 2> streams_;
   std::string last_error_;  // the last line on stderr that says something
-  Deadline start_deadline_ = Deadline::never();
+  base::Deadline start_deadline_ = base::Deadline::never();
   bool ready_ = false;
   bool late_ = false;
   bool closing_ = false;
@@ -109,4 +109,4 @@ class RemoteProcess {
 // What lockstep does first when it was started by a RemoteProcess.
 void announce_ready();
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

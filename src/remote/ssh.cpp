@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::remote {
 
 namespace {
 
@@ -45,7 +45,7 @@ void check_utf8(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-SshOptions SshOptions::from_env(const Env& env) {
+SshOptions SshOptions::from_env(const base::Env& env) {
   SshOptions options;
   if (const auto text = env.text("LOCKSTEP_SSH")) {
     options.program = split_words(*text, "LOCKSTEP_SSH");
@@ -175,4 +175,4 @@ std::map<std::string, std::string> travelling_environment(
   return travelling;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

@@ -10,7 +10,7 @@
 #include "base/env.h"
 #include "remote/hosts.h"
 
-namespace lockstep {
+namespace lockstep::remote {
 
 struct SshOptions {
   std::vector<std::string> program{"ssh"};   // and options of the user's own, which come first
@@ -19,7 +19,7 @@ struct SshOptions {
 
   // LOCKSTEP_SSH ("ssh -p 2222 -i 'my key'", cut into words as a shell does) replaces the program.
   // It takes ssh's arguments. Throws UsageError.
-  static SshOptions from_env(const Env& env);
+  static SshOptions from_env(const base::Env& env);
 };
 
 // Runs `command` on the host without a terminal and without ever asking for anything: a password
@@ -49,4 +49,4 @@ std::vector<std::string> split_words(const std::string& text, const std::string&
 std::map<std::string, std::string> travelling_environment(
     const std::vector<std::string>& environment, const std::vector<std::string>& named);
 
-}  // namespace lockstep
+}  // namespace lockstep::remote

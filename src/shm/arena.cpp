@@ -13,7 +13,7 @@ ArenaLayout::ArenaLayout(int size) {
   const auto num_ranks = static_cast<size_t>(size);
   size_t end = 0;
   const auto place = [&end](size_t item_bytes, size_t unit) {
-    const size_t at = rounded_up(end, unit);
+    const size_t at = base::rounded_up(end, unit);
     end = at + item_bytes;
     return at;
   };
@@ -25,7 +25,7 @@ ArenaLayout::ArenaLayout(int size) {
   slots = place(2 * kSlotBytes, kPageBytes);
   inbox_bytes = Mailbox::bytes_for(size);
   inboxes = place(num_ranks * inbox_bytes, kPageBytes);
-  bytes = rounded_up(end, kPageBytes);
+  bytes = base::rounded_up(end, kPageBytes);
 }
 
 }  // namespace lockstep::shm

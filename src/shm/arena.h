@@ -16,7 +16,7 @@
 
 namespace lockstep::shm {
 
-// Bind: the meeting before ranks hand each other a buffer.
+// Bind: the synchronisation before ranks hand each other a buffer.
 enum class Kind : uint8_t {
   AllReduce,
   Broadcast,
@@ -72,7 +72,7 @@ struct alignas(kLineBytes) RankStatus {
   Mark<Platform> marks[kNumPhases];
   // The cores that this rank may use, a bit for each; written before it first arrives.
   alignas(kLineBytes) uint64_t cores[kMaxCores / 64];
-  CpuQuota quota;  // likewise
+  base::CpuQuota quota;  // likewise
 };
 
 inline constexpr size_t kSlotBytes = 1 << 20;

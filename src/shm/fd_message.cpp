@@ -9,7 +9,7 @@
 
 namespace lockstep::shm {
 
-void wait_for(int fd, short events, Deadline deadline) {
+void wait_for(int fd, short events, base::Deadline deadline) {
   while (true) {
     pollfd entry{.fd = fd, .events = events, .revents = 0};
     const int ready = ::poll(&entry, 1, deadline.poll_ms());
@@ -20,13 +20,13 @@ void wait_for(int fd, short events, Deadline deadline) {
       throw TimeoutError("shared memory: a rank of this host did not come to the exchange in time");
     }
     if (ready < 0 && errno != EINTR) {
-      throw IoError("shared memory: poll: {}", errno_text(errno));
+      throw IoError("shared memory: poll: {}", base::errno_text(errno));
     }
   }
 }
 
 void send_message(int fd, const void* data, size_t bytes, const std::vector<int>& fds,
-                  Deadline deadline) {
+                  base::Deadline deadline) {
   LOCKSTEP_CHECK(fds.size() <= kMaxFdsPerMessage, "{} descriptors in a message", fds.size());
   iovec part{.iov_base = const_cast<void*>(data), .iov_len = bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFdsPerMessage * sizeof(int))] = {};
@@ -54,12 +54,12 @@ void send_message(int fd, const void* data, size_t bytes, const std::vector<int>
       }
       ::poll(nullptr, 0, 1);  // nothing tells when another process of the user takes its own
     } else if (errno != EINTR) {
-      throw IoError("shared memory: a rank of this host is gone: {}", errno_text(errno));
+      throw IoError("shared memory: a rank of this host is gone: {}", base::errno_text(errno));
     }
   }
 }
 
-std::vector<UniqueFd> receive_message(int fd, void* data, size_t bytes, Deadline deadline) {
+std::vector<base::UniqueFd> receive_message(int fd, void* data, size_t bytes, base::Deadline deadline) {
   iovec part{.iov_base = data, .iov_len = bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFdsPerMessage * sizeof(int))] = {};
   msghdr message{};
@@ -72,10 +72,10 @@ std::vector<UniqueFd> receive_message(int fd, void* data, size_t bytes, Deadline
     if (errno == EAGAIN) {
       wait_for(fd, POLLIN, deadline);
     } else if (errno != EINTR) {
-      throw IoError("shared memory: a rank of this host is gone: {}", errno_text(errno));
+      throw IoError("shared memory: a rank of this host is gone: {}", base::errno_text(errno));
     }
   }
-  std::vector<UniqueFd> fds;
+  std::vector<base::UniqueFd> fds;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {

@@ -58,7 +58,7 @@ std::optional<Isa> isa_named(const std::string& name) {
 }
 
 Isa choose_isa() {
-  const auto name = Env().text(kIsaVariable);
+  const auto name = base::Env().text(kIsaVariable);
   if (!name) {
     return runnable_isas().back();
   }

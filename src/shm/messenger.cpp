@@ -131,7 +131,7 @@ void Messenger::run() {
       callback();
     }
     if (!moved) {
-      Platform::sleep(bell(rank_), rings, Deadline::never());
+      Platform::sleep(bell(rank_), rings, base::Deadline::never());
     }
   }
   for (const Message& message : pending) {

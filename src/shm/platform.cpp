@@ -32,7 +32,7 @@ WaitPolicy WaitPolicy::for_ranks(int num_ranks, int num_cores) {
   return {.awake = kYieldTime, .yields = true};
 }
 
-void Platform::sleep(std::atomic<uint32_t>& word, uint32_t expected, Deadline deadline) {
+void Platform::sleep(std::atomic<uint32_t>& word, uint32_t expected, base::Deadline deadline) {
   timespec until{};
   timespec* limit = nullptr;
   if (!deadline.is_never()) {

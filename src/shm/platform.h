@@ -28,7 +28,7 @@ struct Platform {
 
   // Sleeps while `word` holds `expected`; returns at a wake, at the deadline, or for no reason.
   // Works between processes that map the word at different addresses.
-  static void sleep(std::atomic<uint32_t>& word, uint32_t expected, Deadline deadline);
+  static void sleep(std::atomic<uint32_t>& word, uint32_t expected, base::Deadline deadline);
   static void wake_all(std::atomic<uint32_t>& word);
 
   // Between two looks at what is waited for.

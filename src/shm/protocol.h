@@ -96,7 +96,7 @@ class Protocol {
   }
 
   template <typename Departed>
-  void await_gate(uint64_t k, Deadline deadline, Departed on_departed) {
+  void await_gate(uint64_t k, base::Deadline deadline, Departed on_departed) {
     wait([&] { return words_.gate.value.load() >= k; }, deadline, on_departed);
   }
 
@@ -109,7 +109,7 @@ class Protocol {
 
   // Sees what the `target` ranks wrote before their signal().
   template <typename Departed>
-  void await(Counter& counter, uint64_t target, Deadline deadline, Departed on_departed) {
+  void await(Counter& counter, uint64_t target, base::Deadline deadline, Departed on_departed) {
     wait([&] { return counter.value.load() >= target; }, deadline, on_departed);
   }
 
@@ -121,7 +121,7 @@ class Protocol {
 
   // Until all_there() finds the marks it looks for, and so what their ranks wrote before.
   template <typename AllThere, typename Departed>
-  void await_marks(AllThere all_there, Deadline deadline, Departed on_departed) {
+  void await_marks(AllThere all_there, base::Deadline deadline, Departed on_departed) {
     wait(all_there, deadline, on_departed);
   }
 
@@ -150,7 +150,7 @@ class Protocol {
   }
 
   template <typename Ready, typename Departed>
-  void wait(Ready ready, Deadline deadline, Departed on_departed) {
+  void wait(Ready ready, base::Deadline deadline, Departed on_departed) {
     if (ready() || (policy_.awake.count() > 0 && wait_awake(ready))) {
       return;
     }
@@ -176,7 +176,7 @@ class Protocol {
   template <typename Ready>
   bool wait_awake(Ready ready) {
     constexpr int kLooksPerClock = 32;  // reading the clock costs more than a look
-    const Clock::time_point end = Clock::now() + policy_.awake;
+    const base::Clock::time_point end = base::Clock::now() + policy_.awake;
     do {
       for (int look = 0; look < kLooksPerClock; ++look) {
         if (policy_.yields) {
@@ -188,7 +188,7 @@ class Protocol {
           return true;
         }
       }
-    } while (Clock::now() < end && !interrupted_.load());
+    } while (base::Clock::now() < end && !interrupted_.load());
     return false;
   }
 

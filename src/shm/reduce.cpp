@@ -28,7 +28,7 @@ struct Range {
 // Part `index` of `count` elements cut into `num_parts` of nearly equal, aligned size.
 Range part_of(size_t count, size_t element, size_t num_parts, size_t index) {
   const size_t unit = kAlignBytes / element;
-  const size_t part = rounded_up((count + num_parts - 1) / num_parts, unit);
+  const size_t part = base::rounded_up((count + num_parts - 1) / num_parts, unit);
   return {std::min(index * part, count), std::min((index + 1) * part, count)};
 }
 
@@ -132,7 +132,7 @@ void Team::reduce_alone(const Task& task) {
   }
 }
 
-// One meeting, and no second one: the slots are not written again before all ranks have come to the
+// The ranks synchronise once, not twice: the slots are not written again before all ranks have come to the
 // next operation.
 void Team::reduce_flat(const Task& task) {
   if (task.count == 0) {

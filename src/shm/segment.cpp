@@ -25,7 +25,7 @@ struct Header {
   std::atomic<uint32_t> released;
 };
 
-Header& header_of(const Mapping& mapping) {
+Header& header_of(const base::Mapping& mapping) {
   return *reinterpret_cast<Header*>(mapping.data());
 }
 
@@ -46,10 +46,10 @@ bool is_beyond_machine(size_t bytes) {
          bytes / machine.mem_unit > machine.totalram + machine.totalswap;
 }
 
-UniqueFd make_memfd(size_t bytes) {
-  UniqueFd fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+base::UniqueFd make_memfd(size_t bytes) {
+  base::UniqueFd fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) {
-    throw IoError("shared memory: memfd_create: {}", errno_text(errno));
+    throw IoError("shared memory: memfd_create: {}", base::errno_text(errno));
   }
   const auto total = static_cast<off_t>(bytes + kHeaderBytes);
   int failure = is_beyond_machine(bytes) ? ENOMEM : 0;
@@ -63,15 +63,15 @@ UniqueFd make_memfd(size_t bytes) {
     throw IoError(
         "shared memory: cannot get {} bytes: {}; free memory, or raise the memory limit of this "
         "job or container",
-        bytes, errno_text(failure));
+        bytes, base::errno_text(failure));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
-    throw IoError("shared memory: sealing: {}", errno_text(errno));
+    throw IoError("shared memory: sealing: {}", base::errno_text(errno));
   }
   return fd;
 }
 
-void write_header(const Mapping& mapping, size_t bytes) {
+void write_header(const base::Mapping& mapping, size_t bytes) {
   auto* header = new (mapping.data()) Header;
   header->bytes = bytes;
   header->released.store(0);
@@ -123,9 +123,9 @@ std::byte* Segment::data() const {
 }
 
 void Segment::renew() {
-  UniqueFd fresh = make_memfd(bytes_);
+  base::UniqueFd fresh = make_memfd(bytes_);
   {
-    const Mapping copy(fresh.get(), bytes_ + kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED);
+    const base::Mapping copy(fresh.get(), bytes_ + kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED);
     std::memcpy(copy.data() + kHeaderBytes, data(), bytes_);
     write_header(copy, bytes_);
   }
@@ -133,15 +133,15 @@ void Segment::renew() {
   void* const where = ::mmap(mapping_.data(), mapping_.size(), PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_FIXED, fresh.get(), 0);
   if (where == MAP_FAILED) {
-    throw IoError("shared memory: mapping {} bytes anew: {}", bytes_, errno_text(errno));
+    throw IoError("shared memory: mapping {} bytes anew: {}", bytes_, base::errno_text(errno));
   }
   fd_ = std::move(fresh);
 }
 
-PeerSegment::PeerSegment(const UniqueFd& fd) {
+PeerSegment::PeerSegment(const base::UniqueFd& fd) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) {
-    throw IoError("shared memory: fstat: {}", errno_text(errno));
+    throw IoError("shared memory: fstat: {}", base::errno_text(errno));
   }
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
@@ -151,7 +151,7 @@ PeerSegment::PeerSegment(const UniqueFd& fd) {
   if (total < kHeaderBytes) {
     throw FormatError("shared memory: a segment of {} bytes has no room for its header", total);
   }
-  mapping_ = Mapping(fd.get(), total, PROT_READ | PROT_WRITE, MAP_SHARED);
+  mapping_ = base::Mapping(fd.get(), total, PROT_READ | PROT_WRITE, MAP_SHARED);
   const Header& header = header_of(mapping_);
   bytes_ = total - kHeaderBytes;
   if (header.magic != kMagic || header.bytes != bytes_) {

@@ -40,15 +40,15 @@ class Segment : public std::enable_shared_from_this<Segment> {
   explicit Segment(size_t bytes);
 
   size_t bytes_ = 0;
-  UniqueFd fd_;
-  Mapping mapping_;
+  base::UniqueFd fd_;
+  base::Mapping mapping_;
 };
 
 // Another process's segment, mapped here.
 class PeerSegment {
  public:
   // Checks that it is a segment: sealed, of the size it says. Throws FormatError.
-  explicit PeerSegment(const UniqueFd& fd);
+  explicit PeerSegment(const base::UniqueFd& fd);
 
   std::byte* data() const;
   size_t bytes() const { return bytes_; }
@@ -58,7 +58,7 @@ class PeerSegment {
 
  private:
   size_t bytes_ = 0;
-  Mapping mapping_;
+  base::Mapping mapping_;
 };
 
 }  // namespace lockstep::shm

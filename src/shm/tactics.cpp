@@ -26,7 +26,7 @@ Tactics Tactics::for_ranks(int num_ranks, int num_cores) {
             .blocks_per_rank = 8,
             .max_block_bytes = 64 * kKiB};
   }
-  // Two ranks have little to wait for in the pipeline; more pay for each of its meetings.
+  // Two ranks have little to wait for in the pipeline; more pay for each synchronisation in it.
   return {.alone_bytes = 64 * kKiB,
           .small_bytes = num_ranks > 2 ? kSlotBytes : 256 * kKiB,
           .chunk_bytes = kChunkBytes,

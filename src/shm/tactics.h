@@ -1,8 +1,8 @@
 #pragma once
 
 // Which algorithm an operation gets, by its size. What is fast depends on whether every rank has a
-// core of its own. If so, all of them work at once and a meeting costs about a microsecond; if
-// ranks take turns on a core, a meeting costs a turn of each, and one rank had better do more. The
+// core of its own. If so, all of them work at once and synchronising costs about a microsecond; if
+// ranks take turns on a core, it costs a turn of each, and one rank had better do more. The
 // figures are in docs/decisions/0009-siblings-join.md and 0010-a-core-for-every-rank.md.
 
 #include <cstddef>

@@ -39,10 +39,10 @@ Team::Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_core
       arenas_(std::move(arenas)),
       layout_(size_),
       protocol_(*reinterpret_cast<Words<Platform>*>(arenas_[0]), size_,
-                WaitPolicy::for_ranks(size_, num_usable_cores())),
-      usable_cores_(usable_cores()),
+                WaitPolicy::for_ranks(size_, base::num_usable_cores())),
+      usable_cores_(base::usable_cores()),
       counts_cores_(!num_cores),
-      num_cores_(num_cores.value_or(num_usable_cores())),
+      num_cores_(num_cores.value_or(base::num_usable_cores())),
       tactics_(Tactics::for_ranks(size_, num_cores.value_or(0))) {
   LOCKSTEP_CHECK(size_ <= kMaxRanks, "shm: {} ranks on one host; up to {} are supported", size_,
                  kMaxRanks);
@@ -50,7 +50,7 @@ Team::Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_core
 }
 
 void Team::publish_cores() const {
-  status(rank_).quota = cpu_quota();
+  status(rank_).quota = base::cpu_quota();
   for (const int core : usable_cores_) {
     if (core < kMaxCores) {
       status(rank_).cores[core / 64] |= uint64_t{1} << core % 64;
@@ -68,11 +68,11 @@ void Team::count_cores() {
     }
     num_cores += std::popcount(together);
   }
-  std::vector<CpuQuota> quotas;
+  std::vector<base::CpuQuota> quotas;
   for (int rank = 0; rank < size_; ++rank) {
     quotas.push_back(status(rank).quota);
   }
-  num_cores_ = cores_within(num_cores, quotas);
+  num_cores_ = base::cores_within(num_cores, quotas);
 }
 
 void Team::bind(Binding binding) {
@@ -227,7 +227,7 @@ void Team::pass(Phase phase, size_t chunk) {
   }
 }
 
-void Team::await_all(Phase phase, size_t chunk, Deadline deadline) {
+void Team::await_all(Phase phase, size_t chunk, base::Deadline deadline) {
   if (!tactics_.has_own_cores) {
     await(counter_of(phase, chunk), target_of(chunk), deadline);
     return;
@@ -251,7 +251,7 @@ void Team::spread_ranks() const {
     cores.push_back(announcement(rank).core);
   }
   if (const auto core = better_core(cores, rank_, usable_cores_)) {
-    move_to_core(*core);
+    base::move_to_core(*core);
   }
 }
 
@@ -279,7 +279,7 @@ void Team::announce(const Task& task, Alone alone) {
   const bool reads_only = task.kind != Kind::AllReduce || (alone == Alone::Reduce && is_flat(task));
   const bool in_place = !small || !reads_only;
   mine.location = in_place ? locate(task.input, bytes) : Location{};
-  mine.core = current_core();
+  mine.core = base::current_core();
   mine.joined = false;
   if (mine.location.buffer == 0 && bytes > 0 && small) {
     mine.joined = join(task);
@@ -354,11 +354,11 @@ void Team::find_departed() const {
   }
 }
 
-void Team::await_gate(Deadline deadline) {
+void Team::await_gate(base::Deadline deadline) {
   protocol_.await_gate(round_, deadline, [this] { find_departed(); });
 }
 
-void Team::await(Counter& counter, uint64_t target, Deadline deadline) {
+void Team::await(Counter& counter, uint64_t target, base::Deadline deadline) {
   protocol_.await(counter, target, deadline, [this] { find_departed(); });
 }
 

@@ -46,7 +46,7 @@ struct Task {
   int64_t sequence = 0;  // the number by which errors name it
   // What ranks compare and errors name, if this is a step of something larger.
   std::optional<CallId> part_of;
-  Deadline deadline = Deadline::never();
+  base::Deadline deadline = base::Deadline::never();
 };
 
 // Ranks called different operations: thrown, on one of them, before anything was moved.
@@ -106,7 +106,7 @@ class PieceMap;
 class Team {
  public:
   // `arenas` are the mapped arenas of all ranks, each of arena_layout(size).bytes, zero at the
-  // start. Whether every rank has a core of its own is found at the first meeting, by the cores
+  // start. Whether every rank has a core of its own is found when they first synchronise, by the cores
   // that they may use; `num_cores` says it instead.
   Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_cores = {});
 
@@ -139,7 +139,7 @@ class Team {
   enum class Direction { In, Out };
   struct Part;  // what this rank takes from another one's input
 
-  // team.cpp: the meeting, and where things are
+  // team.cpp: synchronising, and where things are
   Location locate(const void* data, size_t bytes) const;
   enum class Alone { Reduce, Only };  // what the last rank to arrive does with tiny data
   void meet(const Task& task, Alone alone = Alone::Reduce);  // everything until the gate
@@ -153,12 +153,12 @@ class Team {
   void compare_announcements() const;
   void find_departed() const;
   void spread_ranks() const;  // over the cores, if they have to share them
-  void await_gate(Deadline deadline);
-  void await(Counter& counter, uint64_t target, Deadline deadline);
+  void await_gate(base::Deadline deadline);
+  void await(Counter& counter, uint64_t target, base::Deadline deadline);
   void signal(Counter& counter, uint64_t target) { protocol_.signal(counter, target); }
   // This rank is through the phase (of the chunk); every rank is.
   void pass(Phase phase, size_t chunk = 0);
-  void await_all(Phase phase, size_t chunk, Deadline deadline);
+  void await_all(Phase phase, size_t chunk, base::Deadline deadline);
   Counter& counter_of(Phase phase, size_t chunk);
   uint64_t target_of(size_t chunk) const;
   uint64_t mark_of(size_t chunk) const;

@@ -7,7 +7,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -29,7 +29,7 @@ std::optional<std::map<std::string, AwsSection>> read_aws_file(const std::string
   std::map<std::string, AwsSection> sections;
   AwsSection* section = nullptr;
   std::string group;  // "s3." below "s3 ="
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(base::read_file(path));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -57,4 +57,4 @@ std::optional<std::map<std::string, AwsSection>> read_aws_file(const std::string
   return sections;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // Values of a section; those below a line "s3 =" are named "s3.addressing_style".
 using AwsSection = std::map<std::string, std::string>;
@@ -16,4 +16,4 @@ using AwsSection = std::map<std::string, std::string>;
 // file.
 std::optional<std::map<std::string, AwsSection>> read_aws_file(const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

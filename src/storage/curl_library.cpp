@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -48,4 +48,4 @@ const CurlLibrary& curl() {
   return library;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

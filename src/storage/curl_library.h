@@ -6,7 +6,7 @@
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct CurlLibrary {
   decltype(&curl_easy_init) easy_init = nullptr;
@@ -23,4 +23,4 @@ struct CurlLibrary {
 // Loads and starts it once. Throws IoError if this machine has none.
 const CurlLibrary& curl();
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 void Digest::Free::operator()(void* context) const {
   EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context));
@@ -48,4 +48,4 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return hex_of(Digest::sha256(), bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // MD5 or SHA-256 of bytes that come piece by piece. MD5 is what an ETag is: no protection against
 // anyone, but against a damaged transfer.
@@ -30,4 +30,4 @@ class Digest {
 std::string md5_hex(std::span<const std::byte> bytes);
 std::string sha256_hex(std::span<const std::byte> bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -15,7 +15,7 @@
 
 #include "base/round.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -33,7 +33,7 @@ bool is_local_disk(int fd) {
 
 // Whether half of it is, by samples. The file is mapped to ask and never touched there: a mapped
 // file that another process cuts kills the reader.
-bool is_mostly_cached(const FileSource& file) {
+bool is_mostly_cached(const base::FileSource& file) {
   const uint64_t size = file.size();
   if (size == 0) {
     return true;
@@ -106,7 +106,7 @@ size_t DirectSource::read_direct(uint64_t offset, std::span<std::byte> bytes) co
     return read_aligned(offset, bytes.first(bytes.size() / kPage * kPage));
   }
   const size_t before = offset % kPage;
-  const size_t wanted = std::min(rounded_up(before + bytes.size(), kPage), kBounceBytes);
+  const size_t wanted = std::min(base::rounded_up(before + bytes.size(), kPage), kBounceBytes);
   const size_t n = read_aligned(offset - before, {bounce_buffer(), wanted});
   if (n <= before) {
     return 0;
@@ -130,4 +130,4 @@ size_t DirectSource::read_aligned(uint64_t offset, std::span<std::byte> bytes) c
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

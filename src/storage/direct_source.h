@@ -4,14 +4,14 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // A file whose bytes this process alone reads, and once: past the page cache (O_DIRECT), which is
 // faster, costs a tenth of the processor's time and leaves the cache as it was. Small reads go the
 // usual way, and all of them if half of the file is cached when it is opened, or on file systems
 // other than ext4 and XFS. Threads: const methods may be called concurrently; read_parallel() gives
 // it enough to do.
-class DirectSource : public ByteSource {
+class DirectSource : public base::ByteSource {
  public:
   explicit DirectSource(std::string path);
 
@@ -26,9 +26,9 @@ class DirectSource : public ByteSource {
   size_t read_direct(uint64_t offset, std::span<std::byte> bytes) const;
   size_t read_aligned(uint64_t offset, std::span<std::byte> bytes) const;
 
-  FileSource file_;
-  UniqueFd direct_;
+  base::FileSource file_;
+  base::UniqueFd direct_;
   mutable std::atomic<bool> is_direct_ = false;  // until the kernel refuses
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

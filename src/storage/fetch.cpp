@@ -13,7 +13,7 @@
 #include "storage/local_copy.h"
 #include "storage/parallel_read.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -37,7 +37,7 @@ std::string read_sidecar(const FetchSource& source, const FetchItem& item) {
 }
 
 std::string sha256_of(const std::string& path) {
-  const FileSource file(path);
+  const base::FileSource file(path);
   Digest digest = Digest::sha256();
   std::vector<std::byte> chunk;
   for (uint64_t at = 0; at < file.size(); at += chunk.size()) {
@@ -111,7 +111,7 @@ class Fetcher {
     if (file->version == stamp->modified) {
       return true;
     }
-    if (sum_text(chunk_sums(FileSource(item.target), num_threads)) != stamp->xxh3) {
+    if (sum_text(chunk_sums(base::FileSource(item.target), num_threads)) != stamp->xxh3) {
       return false;
     }
     stamp->modified = file->version;  // touched or copied, but the same
@@ -127,7 +127,7 @@ class Fetcher {
     }
   }
 
-  static std::vector<uint64_t> copy(const ByteSource& from, PartFile& part, int num_threads) {
+  static std::vector<uint64_t> copy(const base::ByteSource& from, PartFile& part, int num_threads) {
     std::vector<uint64_t> sums((from.size() + kFetchChunk - 1) / kFetchChunk);
     part.resize(from.size());
     for_each_parallel(sums.size(), num_threads, [&](size_t i) {
@@ -141,7 +141,7 @@ class Fetcher {
   }
 
   static void compare(const PartFile& part, const std::vector<uint64_t>& sums, int num_threads) {
-    const std::vector<uint64_t> written = chunk_sums(FileSource(part.path()), num_threads);
+    const std::vector<uint64_t> written = chunk_sums(base::FileSource(part.path()), num_threads);
     const auto [a, b] = std::mismatch(sums.begin(), sums.end(), written.begin(), written.end());
     if (a != sums.end() || b != written.end()) {
       throw IoError("{} at offset {} is not what was written there; is the disk sound?",
@@ -215,4 +215,4 @@ FetchReport fetch(const std::string& source_location, const std::string& destina
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // The files that are being written: who is told to end removes them. Threads: thread-safe.
 class UnfinishedFiles {
@@ -48,4 +48,4 @@ struct FetchReport {
 FetchReport fetch(const std::string& source, const std::string& destination,
                   const FetchOptions& options = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -8,7 +8,7 @@
 
 #include "storage/location.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -94,4 +94,4 @@ FetchSource find_source(const std::string& location, const std::string& destinat
   return file ? std::move(*file) : source_folder(plain, destination);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -6,7 +6,7 @@
 
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 inline constexpr std::string_view kSidecar = ".sha256";
 
@@ -32,4 +32,4 @@ struct FetchSource {
 // Looks what `location` is and where each of its files goes. Throws IoError if there is none.
 FetchSource find_source(const std::string& location, const std::string& destination);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

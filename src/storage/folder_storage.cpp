@@ -13,7 +13,7 @@
 #include "base/atomic_file.h"
 #include "storage/location.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -27,7 +27,7 @@ class FileWriter : public ObjectWriter {
   void commit() override { file_.commit(); }
 
  private:
-  AtomicFile file_;
+  base::AtomicFile file_;
 };
 
 void make_folder_of(const fs::path& file) {
@@ -71,7 +71,7 @@ std::vector<ObjectInfo> FolderStorage::list(const std::string& prefix) const {
     const std::string path = inside + entry->path().lexically_relative(start).generic_string();
     if (!path.starts_with(prefix)) {
       entry.disable_recursion_pending();  // nothing in it does
-    } else if (!path.ends_with(kUnfinishedEnd) && entry->is_regular_file(ignored)) {
+    } else if (!path.ends_with(base::kUnfinishedEnd) && entry->is_regular_file(ignored)) {
       if (auto object = find(path)) {
         objects.push_back(std::move(*object));
       }
@@ -91,7 +91,7 @@ std::optional<ObjectInfo> FolderStorage::find(const std::string& path) const {
     if (errno == ENOENT || errno == ENOTDIR) {
       return std::nullopt;
     }
-    throw IoError("cannot look at {}: {}", at(path), errno_text(errno));
+    throw IoError("cannot look at {}: {}", at(path), base::errno_text(errno));
   }
   if (!S_ISREG(info.st_mode)) {
     return std::nullopt;
@@ -101,8 +101,8 @@ std::optional<ObjectInfo> FolderStorage::find(const std::string& path) const {
                     .version = fmt::format("{}.{:09}", info.st_mtim.tv_sec, info.st_mtim.tv_nsec)};
 }
 
-std::unique_ptr<ByteSource> FolderStorage::open(const std::string& path) const {
-  return std::make_unique<FileSource>(at(path));
+std::unique_ptr<base::ByteSource> FolderStorage::open(const std::string& path) const {
+  return std::make_unique<base::FileSource>(at(path));
 }
 
 std::unique_ptr<ObjectWriter> FolderStorage::create(const std::string& path) {
@@ -114,21 +114,21 @@ std::unique_ptr<ObjectWriter> FolderStorage::create(const std::string& path) {
 bool FolderStorage::create_new(const std::string& path, std::string_view text) {
   const fs::path target = at(path);
   make_folder_of(target);
-  const UniqueFd fd(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const base::UniqueFd fd(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd && errno == EEXIST) {
     return false;
   }
   if (!fd) {
-    throw IoError("cannot make {}: {}", target.string(), errno_text(errno));
+    throw IoError("cannot make {}: {}", target.string(), base::errno_text(errno));
   }
-  write_all(fd.get(), text.data(), text.size());
+  base::write_all(fd.get(), text.data(), text.size());
   return true;
 }
 
 void FolderStorage::remove(const std::string& path) {
   if (::unlink(at(path).c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
-    throw IoError("cannot remove {}: {}", at(path), errno_text(errno));
+    throw IoError("cannot remove {}: {}", at(path), base::errno_text(errno));
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

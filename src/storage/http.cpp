@@ -10,7 +10,7 @@
 #include "storage/curl_library.h"
 #include "storage/digest.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -91,7 +91,7 @@ void set_body(CURL* handle, const HttpRequest& request) {
   curl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
 }
 
-void set_limits(CURL* handle, const S3Settings& settings, Deadline deadline) {
+void set_limits(CURL* handle, const S3Settings& settings, base::Deadline deadline) {
   // 0 would be no limit.
   const long left_ms = std::max(1, deadline.poll_ms());
   if (!deadline.is_never()) {
@@ -150,7 +150,7 @@ void HttpClient::give_back(void* handle) const {
   idle_.push_back(handle);
 }
 
-HttpResponse HttpClient::send(const HttpRequest& request, Deadline deadline) const {
+HttpResponse HttpClient::send(const HttpRequest& request, base::Deadline deadline) const {
   CURL* handle = take();
   Exchange exchange{.handle = handle, .request = &request, .response = {}};
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(nullptr, curl().slist_free_all);
@@ -196,4 +196,4 @@ HttpResponse HttpClient::send(const HttpRequest& request, Deadline deadline) con
   return response;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

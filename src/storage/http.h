@@ -14,7 +14,7 @@
 #include "base/deadline.h"
 #include "storage/s3_settings.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct HttpRequest {
   std::string method = "GET";
@@ -44,7 +44,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
 
   // Throws nothing for what the network or the server does: that is in the response.
-  HttpResponse send(const HttpRequest& request, Deadline deadline) const;
+  HttpResponse send(const HttpRequest& request, base::Deadline deadline) const;
 
  private:
   void* take() const;
@@ -55,4 +55,4 @@ class HttpClient {
   mutable std::vector<void*> idle_;  // libcurl's handles
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -16,7 +16,7 @@
 #include "base/atomic_file.h"
 #include "storage/parallel_read.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FetchStamp, source, version, size_bytes, modified, xxh3, sha256)
 
@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 std::string part_path(const std::string& file) {
   char host[256] = "";  // nodes may share the folder, and a lock does not always reach so far
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("{}.{}{}", file, host, kUnfinishedEnd);
+  return fmt::format("{}.{}{}", file, host, base::kUnfinishedEnd);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ std::string FetchStamp::path_for(const std::string& file) {
 
 std::optional<FetchStamp> FetchStamp::read(const std::string& file) {
   try {
-    return Json::parse(read_file(path_for(file))).get<FetchStamp>();
+    return Json::parse(base::read_file(path_for(file))).get<FetchStamp>();
   } catch (const IoError&) {
     return std::nullopt;
   } catch (const Json::exception&) {
@@ -49,7 +49,7 @@ std::optional<FetchStamp> FetchStamp::read(const std::string& file) {
 }
 
 void FetchStamp::write(const std::string& file) const {
-  write_file_atomically(path_for(file),
+  base::write_file_atomically(path_for(file),
                         Json(*this).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -61,7 +61,7 @@ std::string sum_text(const std::vector<uint64_t>& sums) {
   return fmt::format("{:016x}", chunk_sum(std::as_bytes(std::span(sums))));
 }
 
-std::vector<uint64_t> chunk_sums(const ByteSource& file, int num_threads) {
+std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads) {
   std::vector<uint64_t> sums((file.size() + kFetchChunk - 1) / kFetchChunk);
   for_each_parallel(sums.size(), num_threads, [&](size_t i) {
     std::vector<std::byte> chunk(std::min<uint64_t>(kFetchChunk, file.size() - i * kFetchChunk));
@@ -82,10 +82,10 @@ PartFile::PartFile(const std::string& file, UnfinishedFiles* unfinished)
 
 // False if who had the lock has renamed or removed the file meanwhile.
 bool PartFile::lock() {
-  fd_ = open_file(path_, O_RDWR | O_CREAT);
+  fd_ = base::open_file(path_, O_RDWR | O_CREAT);
   while (::flock(fd_.get(), LOCK_EX) != 0) {
     if (errno != EINTR) {
-      throw IoError("cannot lock {}: {}", path_, errno_text(errno));
+      throw IoError("cannot lock {}: {}", path_, base::errno_text(errno));
     }
   }
   struct stat opened {};
@@ -112,7 +112,7 @@ void PartFile::resize(uint64_t size) {
       is_sized && (size == 0 || ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0 ||
                    errno == EOPNOTSUPP);
   if (!has_room) {
-    throw IoError("cannot make {} of {} bytes: {}", path_, size, errno_text(errno));
+    throw IoError("cannot make {} of {} bytes: {}", path_, size, base::errno_text(errno));
   }
 }
 
@@ -123,7 +123,7 @@ void PartFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
       continue;
     }
     if (n < 0) {
-      throw IoError("cannot write {} at offset {}: {}", path_, offset, errno_text(errno));
+      throw IoError("cannot write {} at offset {}: {}", path_, offset, base::errno_text(errno));
     }
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -132,12 +132,12 @@ void PartFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
 
 void PartFile::commit(int mode) {
   if (::fchmod(fd_.get(), static_cast<mode_t>(mode)) != 0 || ::fsync(fd_.get()) != 0) {
-    throw IoError("cannot finish {}: {}", path_, errno_text(errno));
+    throw IoError("cannot finish {}: {}", path_, base::errno_text(errno));
   }
   if (::rename(path_.c_str(), file_.c_str()) != 0) {
-    throw IoError("cannot rename {} to {}: {}", path_, file_, errno_text(errno));
+    throw IoError("cannot rename {} to {}: {}", path_, file_, base::errno_text(errno));
   }
   is_committed_ = true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -10,7 +10,7 @@
 #include "base/byte_source.h"
 #include "storage/fetch.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 inline constexpr size_t kFetchChunk = 8u << 20;  // read, written and checksummed at a time
 
@@ -31,7 +31,7 @@ struct FetchStamp {
 // XXH3 of each chunk, in order, and of all of them.
 uint64_t chunk_sum(std::span<const std::byte> chunk);
 std::string sum_text(const std::vector<uint64_t>& sums);
-std::vector<uint64_t> chunk_sums(const ByteSource& file, int num_threads);
+std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads);
 
 // "NAME.HOST.lockstep-part", locked: another process of this host that fetches NAME waits. What a
 // killed one left there is written over. Destroyed without commit(), it leaves nothing.
@@ -52,8 +52,8 @@ class PartFile {
   const std::string file_;
   const std::string path_;
   UnfinishedFiles* const unfinished_;
-  UniqueFd fd_;
+  base::UniqueFd fd_;
   bool is_committed_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

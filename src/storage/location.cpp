@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -71,4 +71,4 @@ void check_relative(const std::string& path, const std::string& place) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

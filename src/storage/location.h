@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct Location {
   bool is_s3 = false;
@@ -20,4 +20,4 @@ Location parse_location(const std::string& text);
 // absolute, no empty, "." or ".." part. `place` is for the message.
 void check_relative(const std::string& path, const std::string& place);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -2,7 +2,7 @@
 
 #include "storage/s3.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -19,8 +19,8 @@ std::shared_ptr<Storage> open_s3_storage(const Location& place) {
   refuse(place);
 }
 
-std::unique_ptr<ByteSource> open_s3_source(const Location& place) {
+std::unique_ptr<base::ByteSource> open_s3_source(const Location& place) {
   refuse(place);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 void for_each_parallel(size_t count, int num_threads, const std::function<void(size_t)>& work) {
   if (num_threads < 1) {
@@ -48,7 +48,7 @@ void for_each_parallel(size_t count, int num_threads, const std::function<void(s
   }
 }
 
-void read_parallel(const ByteSource& source, uint64_t offset, std::span<std::byte> bytes,
+void read_parallel(const base::ByteSource& source, uint64_t offset, std::span<std::byte> bytes,
                    const ReadOptions& options) {
   if (options.chunk_bytes < 1) {
     throw UsageError("chunks of {} bytes to read {} in are not at least 1", options.chunk_bytes,
@@ -62,4 +62,4 @@ void read_parallel(const ByteSource& source, uint64_t offset, std::span<std::byt
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -5,9 +5,9 @@
 #include "storage/location.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 std::shared_ptr<Storage> open_s3_storage(const Location& place);
-std::unique_ptr<ByteSource> open_s3_source(const Location& place);
+std::unique_ptr<base::ByteSource> open_s3_source(const Location& place);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

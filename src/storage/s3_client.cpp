@@ -9,7 +9,7 @@
 
 #include "storage/xml.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -66,10 +66,10 @@ std::string S3Client::location(const std::string& key) const {
 }
 
 HttpResponse S3Client::send(const S3Request& request) const {
-  return send(request, Deadline::after(settings_.timeout));
+  return send(request, base::Deadline::after(settings_.timeout));
 }
 
-HttpResponse S3Client::send(const S3Request& request, Deadline deadline) const {
+HttpResponse S3Client::send(const S3Request& request, base::Deadline deadline) const {
   for (int attempt = 0;; ++attempt) {
     HttpResponse response = try_once(request, deadline);
     const bool is_expected =
@@ -82,12 +82,12 @@ HttpResponse S3Client::send(const S3Request& request, Deadline deadline) const {
       fail(request, response, attempt + 1);
     }
     log::debug("storage", "{}: attempt {}: {}; again in {}", request.what, attempt + 1,
-               reason(response), to_text(pause));
+               reason(response), base::to_text(pause));
     std::this_thread::sleep_for(pause);
   }
 }
 
-HttpResponse S3Client::try_once(const S3Request& request, Deadline deadline) const {
+HttpResponse S3Client::try_once(const S3Request& request, base::Deadline deadline) const {
   HttpRequest http{.method = request.method,
                    .url = settings_.url(bucket_, request.key),
                    .headers = request.headers,
@@ -157,10 +157,10 @@ void S3Client::fail(const S3Request& request, const HttpResponse& response,
   std::string attempts;
   if (num_attempts > 1) {
     attempts = fmt::format(" (after {} attempts, LOCKSTEP_S3_TIMEOUT allows {})", num_attempts,
-                           to_text(settings_.timeout));
+                           base::to_text(settings_.timeout));
   }
   throw IoError("cannot {} ({}): {}{}", request.what, settings_.endpoint_text(), reason(response),
                 attempts);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -10,7 +10,7 @@
 #include "storage/s3_settings.h"
 #include "storage/s3_url.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct S3Request {
   std::string what;  // REQUIRED, for messages, after "cannot ": "read s3://b/k at offset 0"
@@ -33,13 +33,13 @@ class S3Client {
   // A good answer, or one with an expected status. Throws IoError at the end of the settings'
   // timeout, or at once for what another attempt would not mend.
   HttpResponse send(const S3Request& request) const;
-  HttpResponse send(const S3Request& request, Deadline deadline) const;
+  HttpResponse send(const S3Request& request, base::Deadline deadline) const;
 
   const std::string& bucket() const { return bucket_; }
   std::string location(const std::string& key) const;  // "s3://bucket/key"
 
  private:
-  HttpResponse try_once(const S3Request& request, Deadline deadline) const;
+  HttpResponse try_once(const S3Request& request, base::Deadline deadline) const;
   [[noreturn]] void fail(const S3Request& request, const HttpResponse& response,
                          int num_attempts) const;
   std::string reason(const HttpResponse& response) const;
@@ -49,4 +49,4 @@ class S3Client {
   HttpClient http_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -9,7 +9,7 @@
 #include "storage/aws_profile.h"
 #include "storage/s3_url.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Profile {
   }
 };
 
-Profile read_profile(const Env& env) {
+Profile read_profile(const base::Env& env) {
   const std::string home = env.text("HOME").value_or("/nonexistent");
   const std::string config = env.text("AWS_CONFIG_FILE").value_or(home + "/.aws/config");
   const std::string credentials =
@@ -53,7 +53,7 @@ Profile read_profile(const Env& env) {
   return profile;
 }
 
-void read_credentials(const Env& env, const Profile& profile, S3Settings& settings) {
+void read_credentials(const base::Env& env, const Profile& profile, S3Settings& settings) {
   const auto key = env.text("AWS_ACCESS_KEY_ID");
   const auto secret = env.text("AWS_SECRET_ACCESS_KEY");
   if (key.has_value() != secret.has_value()) {
@@ -134,7 +134,7 @@ std::string first_of(std::initializer_list<std::string> texts) {
 
 }  // namespace
 
-S3Settings S3Settings::from_env(const Env& env) {
+S3Settings S3Settings::from_env(const base::Env& env) {
   constexpr int64_t kMaxTimeout = 86400;
   const auto variable = [&](const char* name) { return env.text(name).value_or(""); };
   const Profile profile = read_profile(env);
@@ -175,4 +175,4 @@ std::string S3Settings::url(const std::string& bucket, const std::string& key) c
   return fmt::format("{}{}.{}/{}", place.substr(0, host), bucket, place.substr(host), path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

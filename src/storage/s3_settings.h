@@ -7,7 +7,7 @@
 
 #include "base/env.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct S3Settings {
   std::string access_key;  // empty: requests are not signed
@@ -27,11 +27,11 @@ struct S3Settings {
   // ~/.aws/config). AWS_REGION, AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL;
   // AWS_S3_ADDRESSING_STYLE; LOCKSTEP_S3_TIMEOUT in seconds. Throws UsageError for what makes no
   // sense.
-  static S3Settings from_env(const Env& env);
+  static S3Settings from_env(const base::Env& env);
 
   // Of an object or, without a key, of the bucket; no query.
   std::string url(const std::string& bucket, const std::string& key) const;
   std::string endpoint_text() const;  // for messages
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

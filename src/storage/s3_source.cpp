@@ -4,13 +4,13 @@
 
 #include "storage/s3_storage.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
 constexpr uint64_t kMaxRange = 8u << 20;  // of one request, and what is fetched again if it fails
 
-class S3Source : public ByteSource {
+class S3Source : public base::ByteSource {
  public:
   S3Source(std::shared_ptr<const S3Client> client, std::string key, uint64_t size, std::string etag)
       : client_(std::move(client)),
@@ -72,7 +72,7 @@ class S3Source : public ByteSource {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
+std::unique_ptr<base::ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
                                            const std::string& key) {
   const HttpResponse response =
       client->send({.what = "open " + client->location(key), .method = "HEAD", .key = key});
@@ -91,4 +91,4 @@ uint64_t content_length(const HttpResponse& response, const std::string& locatio
   return size;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -8,7 +8,7 @@
 #include "storage/s3_writer.h"
 #include "storage/xml.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -98,7 +98,7 @@ std::optional<ObjectInfo> S3Storage::find(const std::string& path) const {
                     .version = response.header("etag")};
 }
 
-std::unique_ptr<ByteSource> S3Storage::open(const std::string& path) const {
+std::unique_ptr<base::ByteSource> S3Storage::open(const std::string& path) const {
   return open_s3_object(client_, key_of(path));
 }
 
@@ -134,4 +134,4 @@ void S3Storage::remove(const std::string& path) {
                  .expected = {404}});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -4,7 +4,7 @@
 #include "storage/s3_client.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // The objects of a bucket whose keys begin with a prefix, as if it were a folder.
 class S3Storage : public Storage {
@@ -14,7 +14,7 @@ class S3Storage : public Storage {
   const std::string& location() const override { return location_; }
   std::vector<ObjectInfo> list(const std::string& prefix) const override;
   std::optional<ObjectInfo> find(const std::string& path) const override;
-  std::unique_ptr<ByteSource> open(const std::string& path) const override;
+  std::unique_ptr<base::ByteSource> open(const std::string& path) const override;
   std::unique_ptr<ObjectWriter> create(const std::string& path) override;
   bool create_new(const std::string& path, std::string_view text) override;
   void remove(const std::string& path) override;
@@ -31,10 +31,10 @@ class S3Storage : public Storage {
 };
 
 // One object, whatever its key.
-std::unique_ptr<ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
+std::unique_ptr<base::ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
                                            const std::string& key);
 
 // What a HEAD says of the object's size; throws IoError if nothing.
 uint64_t content_length(const HttpResponse& response, const std::string& location);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 std::string percent_encoded(std::string_view text, bool is_path) {
   std::string encoded;
@@ -33,4 +33,4 @@ std::string query_text(const Query& query) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 using Query = std::vector<std::pair<std::string, std::string>>;
 
@@ -18,4 +18,4 @@ std::string percent_encoded(std::string_view text, bool is_path = false);
 // A name without a value keeps its "=", which the signature has too.
 std::string query_text(const Query& query);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

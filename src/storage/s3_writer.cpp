@@ -9,7 +9,7 @@
 #include "storage/digest.h"
 #include "storage/xml.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
@@ -57,7 +57,7 @@ S3Writer::~S3Writer() {
                    .key = key_,
                    .query = {{"uploadId", upload_id_}},
                    .expected = {404}},
-                  Deadline::after(kAbortTime));
+                  base::Deadline::after(kAbortTime));
   } catch (const std::exception& error) {
     log::warn("storage", "{}; its parts stay, and cost, until the bucket's rules remove them",
               error.what());
@@ -161,4 +161,4 @@ void S3Writer::commit() {
   part_.clear();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

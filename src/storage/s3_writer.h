@@ -5,7 +5,7 @@
 #include "storage/s3_client.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 // What fits into one part is one PUT; more is a multipart upload, which S3 shows when it is
 // completed. The ETag of each is compared with the MD5 of what was sent.
@@ -35,4 +35,4 @@ class S3Writer : public ObjectWriter {
   std::vector<std::string> etags_;  // of the parts
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

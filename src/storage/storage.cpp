@@ -7,7 +7,7 @@
 #include "storage/location.h"
 #include "storage/s3.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 std::shared_ptr<Storage> open_storage(const std::string& location) {
   const Location place = parse_location(location);
@@ -17,15 +17,15 @@ std::shared_ptr<Storage> open_storage(const std::string& location) {
   return std::make_shared<FolderStorage>(location, place.path);
 }
 
-std::unique_ptr<ByteSource> open_source(const std::string& location) {
+std::unique_ptr<base::ByteSource> open_source(const std::string& location) {
   const Location place = parse_location(location);
   if (place.is_s3) {
     return open_s3_source(place);
   }
-  return std::make_unique<FileSource>(place.path);
+  return std::make_unique<base::FileSource>(place.path);
 }
 
-std::unique_ptr<ByteSource> open_direct_source(const std::string& location) {
+std::unique_ptr<base::ByteSource> open_direct_source(const std::string& location) {
   const Location place = parse_location(location);
   if (place.is_s3) {
     return open_s3_source(place);
@@ -51,4 +51,4 @@ bool is_remote(const std::string& location) {
   return parse_location(location).is_s3;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

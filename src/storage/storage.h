@@ -22,7 +22,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct ObjectInfo {
   std::string path;  // inside its Storage: "folder/file"
@@ -56,7 +56,7 @@ class Storage {
   // Nothing if there is no such file.
   virtual std::optional<ObjectInfo> find(const std::string& path) const = 0;
 
-  virtual std::unique_ptr<ByteSource> open(const std::string& path) const = 0;
+  virtual std::unique_ptr<base::ByteSource> open(const std::string& path) const = 0;
 
   // Makes the folders on the way.
   virtual std::unique_ptr<ObjectWriter> create(const std::string& path) = 0;
@@ -71,11 +71,11 @@ class Storage {
 std::shared_ptr<Storage> open_storage(const std::string& location);
 
 // One file: a path, "file:///path", "s3://bucket/key".
-std::unique_ptr<ByteSource> open_source(const std::string& location);
+std::unique_ptr<base::ByteSource> open_source(const std::string& location);
 
 // The same for bytes that this process alone reads, and once (a share of a weight file, say): past
 // the page cache where that pays. See direct_source.h.
-std::unique_ptr<ByteSource> open_direct_source(const std::string& location);
+std::unique_ptr<base::ByteSource> open_direct_source(const std::string& location);
 
 // What the file at `location` is; nothing if there is none.
 std::optional<ObjectInfo> find_file(const std::string& location);
@@ -87,4 +87,4 @@ bool is_folder(const std::string& location);
 // Whether it is on the other side of a network for sure: s3://. A path may be, too (NFS, Lustre).
 bool is_remote(const std::string& location);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -6,12 +6,12 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kXmlSpace = " \t\r\n";
 
 bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -71,7 +71,7 @@ class Parser {
     ++at_;
   }
 
-  void skip_space() { at_ = std::min(xml_.find_first_not_of(kSpace, at_), xml_.size()); }
+  void skip_space() { at_ = std::min(xml_.find_first_not_of(kXmlSpace, at_), xml_.size()); }
 
   void skip_past(std::string_view end) {
     const size_t found = xml_.find(end, at_);
@@ -204,4 +204,4 @@ XmlElement parse_xml(std::string_view xml) {
   return Parser(xml).document();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::storage {
 
 struct XmlElement {
   std::string name;  // without a namespace's prefix
@@ -21,4 +21,4 @@ struct XmlElement {
 // Throws FormatError, with the offset, for anything that is not one whole element.
 XmlElement parse_xml(std::string_view xml);
 
-}  // namespace lockstep
+}  // namespace lockstep::storage

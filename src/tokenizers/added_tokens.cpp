@@ -4,7 +4,7 @@
 
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -107,4 +107,4 @@ void AddedTokens::split(std::string_view text, bool normalized, std::vector<Piec
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -15,7 +15,7 @@
 #include "tokenizers/text_normalizer.h"
 #include "tokenizers/token_trie.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 class AddedTokens {
  public:
@@ -47,4 +47,4 @@ class AddedTokens {
   std::set<std::string, std::less<>> special_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -7,7 +7,7 @@
 #include "tokenizers/unicode.h"
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // Calls `function(word)` for what stands between white space and punctuation, and for each
 // punctuation mark.
@@ -36,4 +36,4 @@ void for_each_bert_word(std::string_view text, Function function) {
   flush(end);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

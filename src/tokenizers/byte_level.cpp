@@ -6,7 +6,7 @@
 #include "tokenizers/unicode.h"
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -104,4 +104,4 @@ const char* end_of_piece(const char* begin, const char* end) {
   return at;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // The letter that stands for each byte in the files of a vocabulary: printable ones for themselves,
 // the others for U+0100 and on. In UTF-8.
@@ -20,4 +20,4 @@ std::optional<std::string> bytes_of_letters(std::string_view token);
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 const char* end_of_piece(const char* begin, const char* end);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -8,7 +8,7 @@
 #include "tokenizers/byte_level.h"
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -201,4 +201,4 @@ std::string BytePair::join(const std::vector<std::string_view>& tokens) const {
   return replace_invalid_utf8(bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -13,7 +13,7 @@
 #include "tokenizers/token_model.h"
 #include "tokenizers/vocabulary.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 struct Merge {
   std::string left;
@@ -51,4 +51,4 @@ class BytePair : public TokenModel {
   bool has_decoder_ = true;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -6,7 +6,7 @@
 #include "base/unique_fd.h"
 #include "tokenizers/vocabulary.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -23,7 +23,7 @@ namespace {
 }  // namespace
 
 Json read_json_file(const std::string& path) {
-  return parse_strict_json(path, read_file(path, kMaxVocabularyBytes));
+  return base::parse_strict_json(path, base::read_file(path, kMaxVocabularyBytes));
 }
 
 const Json& field(const Json& object, const char* name) {
@@ -68,4 +68,4 @@ int64_t number_field(const Json& object, const char* name, const std::string& pl
   return value.get<int64_t>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

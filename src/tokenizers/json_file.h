@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 using Json = nlohmann::json;
 
@@ -27,4 +27,4 @@ int64_t number_field(const Json& object, const char* name, const std::string& pl
 // The field `name`, or null if there is none.
 const Json& field(const Json& object, const char* name);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

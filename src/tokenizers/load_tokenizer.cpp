@@ -41,9 +41,9 @@ void for_each_line(const std::string& path, const std::string& text, Function fu
   }
 }
 
-Vocabulary read_vocab_txt(const std::string& path) {
-  Vocabulary vocabulary;
-  for_each_line(path, read_file(path, kMaxVocabularyBytes),
+tokenizers::Vocabulary read_vocab_txt(const std::string& path) {
+  tokenizers::Vocabulary vocabulary;
+  for_each_line(path, base::read_file(path, tokenizers::kMaxVocabularyBytes),
                 [&](std::string_view line, size_t number, const std::string& place) {
                   if (line.empty()) {
                     throw FormatError(
@@ -57,9 +57,9 @@ Vocabulary read_vocab_txt(const std::string& path) {
   return vocabulary;
 }
 
-std::vector<Merge> read_merges(const std::string& path) {
-  std::vector<Merge> merges;
-  for_each_line(path, read_file(path, kMaxVocabularyBytes),
+std::vector<tokenizers::Merge> read_merges(const std::string& path) {
+  std::vector<tokenizers::Merge> merges;
+  for_each_line(path, base::read_file(path, tokenizers::kMaxVocabularyBytes),
                 [&](std::string_view line, size_t number, const std::string& place) {
                   if (line.starts_with("#version")) {
                     return;
@@ -71,10 +71,10 @@ std::vector<Merge> read_merges(const std::string& path) {
                   if (blank == std::string_view::npos || blank == 0 || blank + 1 == line.size() ||
                       line.find(' ', blank + 1) != std::string_view::npos) {
                     throw FormatError("{}: {} is not two tokens with a blank between them", place,
-                                      in_quotes(line));
+                                      tokenizers::in_quotes(line));
                   }
-                  if (merges.size() == static_cast<size_t>(kMaxTokens)) {
-                    throw FormatError("{}: there are more than {} merges", place, kMaxTokens);
+                  if (merges.size() == static_cast<size_t>(tokenizers::kMaxTokens)) {
+                    throw FormatError("{}: there are more than {} merges", place, tokenizers::kMaxTokens);
                   }
                   merges.push_back({.left = std::string(line.substr(0, blank)),
                                     .right = std::string(line.substr(blank + 1)),
@@ -84,14 +84,14 @@ std::vector<Merge> read_merges(const std::string& path) {
 }
 
 // "[CLS]", or an object that has it as "content".
-std::string token_name(const Json& config, const char* name, const std::string& place,
+std::string token_name(const tokenizers::Json& config, const char* name, const std::string& place,
                        const std::string& fallback) {
-  const Json& value = field(config, name);
-  return value.is_object() ? text_field(value, "content", place)
-                           : text_field(config, name, place, fallback);
+  const tokenizers::Json& value = tokenizers::field(config, name);
+  return value.is_object() ? tokenizers::text_field(value, "content", place)
+                           : tokenizers::text_field(config, name, place, fallback);
 }
 
-SpecialNames read_names(const Json& config, const std::string& place, const SpecialNames& usual) {
+tokenizers::SpecialNames read_names(const tokenizers::Json& config, const std::string& place, const tokenizers::SpecialNames& usual) {
   return {.unknown = token_name(config, "unk_token", place, usual.unknown),
           .padding = token_name(config, "pad_token", place, usual.padding),
           .classifier = token_name(config, "cls_token", place, usual.classifier),
@@ -104,7 +104,7 @@ SpecialNames read_names(const Json& config, const std::string& place, const Spec
 // tokenizer_config.json beside a vocabulary; null if there is none.
 struct Config {
   std::string path;
-  Json json;
+  tokenizers::Json json;
 };
 
 Config read_config(const fs::path& folder) {
@@ -112,17 +112,17 @@ Config read_config(const fs::path& folder) {
   if (!is_file(path)) {
     return {.path = path};
   }
-  return {.path = path, .json = read_json_file(path)};
+  return {.path = path, .json = tokenizers::read_json_file(path)};
 }
 
-void add_configured_tokens(const Config& config, CommonSettings& common) {
-  for (const auto& [id, token] : field(config.json, "added_tokens_decoder").items()) {
+void add_configured_tokens(const Config& config, tokenizers::CommonSettings& common) {
+  for (const auto& [id, token] : tokenizers::field(config.json, "added_tokens_decoder").items()) {
     if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos) {
-      throw FormatError("{}: added_tokens_decoder: {} is no id", config.path, in_quotes(id));
+      throw FormatError("{}: added_tokens_decoder: {} is no id", config.path, tokenizers::in_quotes(id));
     }
-    common.added.push_back(parse_added_token(token, std::stoll(id), config.path));
+    common.added.push_back(tokenizers::parse_added_token(token, std::stoll(id), config.path));
   }
-  add_special_tokens(common);
+  tokenizers::add_special_tokens(common);
 }
 
 void refuse_old_added_tokens(const fs::path& folder) {
@@ -134,24 +134,24 @@ void refuse_old_added_tokens(const fs::path& folder) {
   }
 }
 
-PartsPointer load_vocab_txt(const fs::path& path) {
+tokenizers::PartsPointer load_vocab_txt(const fs::path& path) {
   refuse_old_added_tokens(path.parent_path());
   const Config config = read_config(path.parent_path());
-  CommonSettings common{.place = path, .vocabulary = read_vocab_txt(path)};
-  common.names = read_names(config.json, config.path, SpecialNames::bert());
+  tokenizers::CommonSettings common{.place = path, .vocabulary = read_vocab_txt(path)};
+  common.names = read_names(config.json, config.path, tokenizers::SpecialNames::bert());
   add_configured_tokens(config, common);
-  common.around = bert_template(common);
-  WordPieceSettings settings{.unknown = common.names.unknown};
-  const bool lowercase = bool_field(config.json, "do_lower_case", config.path, true);
-  add_bert_normalizer(
+  common.around = tokenizers::bert_template(common);
+  tokenizers::WordPieceSettings settings{.unknown = common.names.unknown};
+  const bool lowercase = tokenizers::bool_field(config.json, "do_lower_case", config.path, true);
+  tokenizers::add_bert_normalizer(
       settings.normalizer,
-      {.split_chinese = bool_field(config.json, "tokenize_chinese_chars", config.path, true),
-       .strip_accents = bool_field(config.json, "strip_accents", config.path, lowercase),
+      {.split_chinese = tokenizers::bool_field(config.json, "tokenize_chinese_chars", config.path, true),
+       .strip_accents = tokenizers::bool_field(config.json, "strip_accents", config.path, lowercase),
        .lowercase = lowercase});
-  return build(std::move(common), std::move(settings));
+  return tokenizers::build(std::move(common), std::move(settings));
 }
 
-PartsPointer load_vocab_json(const fs::path& path, const Json& json) {
+tokenizers::PartsPointer load_vocab_json(const fs::path& path, const tokenizers::Json& json) {
   const fs::path merges = path.parent_path() / "merges.txt";
   if (!is_file(merges)) {
     throw FormatError(
@@ -161,25 +161,25 @@ PartsPointer load_vocab_json(const fs::path& path, const Json& json) {
   }
   refuse_old_added_tokens(path.parent_path());
   const Config config = read_config(path.parent_path());
-  CommonSettings common{.place = path, .vocabulary = parse_vocabulary(json, path)};
-  common.names = read_names(config.json, config.path, SpecialNames::gpt2());
+  tokenizers::CommonSettings common{.place = path, .vocabulary = tokenizers::parse_vocabulary(json, path)};
+  common.names = read_names(config.json, config.path, tokenizers::SpecialNames::gpt2());
   add_configured_tokens(config, common);
-  BytePairSettings settings{
+  tokenizers::BytePairSettings settings{
       .merges = read_merges(merges),
       .merges_place = merges,
-      .add_prefix_space = bool_field(config.json, "add_prefix_space", config.path, false)};
-  return build(std::move(common), std::move(settings));
+      .add_prefix_space = tokenizers::bool_field(config.json, "add_prefix_space", config.path, false)};
+  return tokenizers::build(std::move(common), std::move(settings));
 }
 
-PartsPointer load_json(const fs::path& path) {
-  const Json json = read_json_file(path);
-  if (!field(json, "model").is_object()) {
+tokenizers::PartsPointer load_json(const fs::path& path) {
+  const tokenizers::Json json = tokenizers::read_json_file(path);
+  if (!tokenizers::field(json, "model").is_object()) {
     return load_vocab_json(path, json);
   }
   const Config config = read_config(path.parent_path());
-  const SpecialNames usual =
-      field(field(json, "model"), "type") == "BPE" ? SpecialNames::gpt2() : SpecialNames::bert();
-  return parse_tokenizer_json(json, path, read_names(config.json, config.path, usual));
+  const tokenizers::SpecialNames usual =
+      tokenizers::field(tokenizers::field(json, "model"), "type") == "BPE" ? tokenizers::SpecialNames::gpt2() : tokenizers::SpecialNames::bert();
+  return tokenizers::parse_tokenizer_json(json, path, read_names(config.json, config.path, usual));
 }
 
 }  // namespace

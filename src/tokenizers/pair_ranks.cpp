@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 PairRanks::PairRanks(size_t num_merges)
     : entries_(std::bit_ceil(num_merges * 2 + 2), kFree), mask_(entries_.size() - 1) {
@@ -23,4 +23,4 @@ bool PairRanks::add(int32_t left, int32_t right, int32_t merged) {
   return true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -7,7 +7,7 @@
 
 #include "tokenizers/vocabulary.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 class PairRanks {
  public:
@@ -49,4 +49,4 @@ class PairRanks {
   std::vector<int32_t> merged_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

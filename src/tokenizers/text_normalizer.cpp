@@ -4,7 +4,7 @@
 
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -155,4 +155,4 @@ void TextNormalizer::apply(std::string_view text, std::string& out) const {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -9,7 +9,7 @@
 
 #include "tokenizers/unicode.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 class TextNormalizer {
  public:
@@ -34,4 +34,4 @@ class TextNormalizer {
   std::vector<Step> steps_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -11,7 +11,7 @@
 #include "tokenizers/text_normalizer.h"
 #include "tokenizers/word_cache.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // A symbol of a word in byte-pair encoding.
 struct MergeSymbol {
@@ -42,4 +42,4 @@ class TokenModel {
   virtual const char* kind() const = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 using What = TokenTemplate::Part::What;
 
@@ -73,4 +73,4 @@ Encoding fill(const std::vector<TokenTemplate::Part>& parts, std::span<const int
   return encoding;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -8,7 +8,7 @@
 
 #include <lockstep/tokenizers/tokenizer.h>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 struct TokenTemplate {
   struct Part {
@@ -36,4 +36,4 @@ Lengths truncated(Lengths lengths, size_t num_special, int64_t max_length);
 Encoding fill(const std::vector<TokenTemplate::Part>& parts, std::span<const int32_t> first,
               std::span<const int32_t> second, const EncodeOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

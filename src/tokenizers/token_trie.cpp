@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -59,4 +59,4 @@ void TokenTrie::add_edge(uint32_t key, uint32_t child) {
   edges_[at] = {.key = key, .child = child};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 class TokenTrie {
  public:
@@ -64,4 +64,4 @@ class TokenTrie {
   size_t num_edges_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

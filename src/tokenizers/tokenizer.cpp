@@ -10,10 +10,10 @@ namespace lockstep {
 
 namespace {
 
-using Pieces = std::vector<AddedTokens::Piece>;
+using Pieces = std::vector<tokenizers::AddedTokens::Piece>;
 
-void append_ids(const TokenizerParts& parts, std::string_view text, EncodeScratch& scratch) {
-  const auto append = [&](const AddedTokens::Piece& piece) {
+void append_ids(const tokenizers::TokenizerParts& parts, std::string_view text, tokenizers::EncodeScratch& scratch) {
+  const auto append = [&](const tokenizers::AddedTokens::Piece& piece) {
     if (piece.id >= 0) {
       scratch.ids.add(piece.id);
     } else {
@@ -24,7 +24,7 @@ void append_ids(const TokenizerParts& parts, std::string_view text, EncodeScratc
   parts.added.split(text, false, pieces);
   std::string normalized;
   Pieces inner;
-  for (const AddedTokens::Piece& piece : pieces) {
+  for (const tokenizers::AddedTokens::Piece& piece : pieces) {
     if (piece.id >= 0 || !parts.added.has_normalized()) {
       append(piece);
       continue;
@@ -34,36 +34,36 @@ void append_ids(const TokenizerParts& parts, std::string_view text, EncodeScratc
     }
     inner.clear();
     parts.added.split(parts.normalizer.is_identity() ? piece.text : normalized, true, inner);
-    for (const AddedTokens::Piece& part : inner) {
+    for (const tokenizers::AddedTokens::Piece& part : inner) {
       append(part);
     }
   }
 }
 
 // Appends the ids of any bytes at all.
-void append_ids_of_bytes(const TokenizerParts& parts, std::string_view text,
-                         EncodeScratch& scratch) {
-  if (first_invalid_utf8(text) == text.size()) {
+void append_ids_of_bytes(const tokenizers::TokenizerParts& parts, std::string_view text,
+                         tokenizers::EncodeScratch& scratch) {
+  if (tokenizers::first_invalid_utf8(text) == text.size()) {
     append_ids(parts, text, scratch);
   } else {
-    append_ids(parts, replace_invalid_utf8(text), scratch);
+    append_ids(parts, tokenizers::replace_invalid_utf8(text), scratch);
   }
 }
 
 }  // namespace
 
-ScratchPool::Lease ScratchPool::take() {
+tokenizers::ScratchPool::Lease tokenizers::ScratchPool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     free_.reserve(++num_made_);  // so that giving back cannot fail
-    return {*this, std::make_unique<EncodeScratch>()};
+    return {*this, std::make_unique<tokenizers::EncodeScratch>()};
   }
-  std::unique_ptr<EncodeScratch> scratch = std::move(free_.back());
+  std::unique_ptr<tokenizers::EncodeScratch> scratch = std::move(free_.back());
   free_.pop_back();
   return {*this, std::move(scratch)};
 }
 
-ScratchPool::Lease::~Lease() {
+tokenizers::ScratchPool::Lease::~Lease() {
   if (scratch_->ids.size() > kKeptIds) {
     return;
   }
@@ -71,15 +71,15 @@ ScratchPool::Lease::~Lease() {
   pool_.free_.push_back(std::move(scratch_));
 }
 
-Tokenizer::Tokenizer(std::shared_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::shared_ptr<const tokenizers::TokenizerParts> parts) : parts_(std::move(parts)) {}
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   return encode_with_types(text, options).ids;
 }
 
 Encoding Tokenizer::encode_with_types(std::string_view text, const EncodeOptions& options) const {
-  const ScratchPool::Lease lease = parts_->scratches.take();
-  EncodeScratch& scratch = *lease;
+  const tokenizers::ScratchPool::Lease lease = parts_->scratches.take();
+  tokenizers::EncodeScratch& scratch = *lease;
   scratch.ids.cut(0);
   append_ids_of_bytes(*parts_, text, scratch);
   const size_t first = scratch.ids.size();
@@ -87,7 +87,7 @@ Encoding Tokenizer::encode_with_types(std::string_view text, const EncodeOptions
     append_ids_of_bytes(*parts_, *options.pair, scratch);
   }
   const std::span<const int32_t> ids = scratch.ids.ids();
-  return fill(options.pair ? parts_->around.pair : parts_->around.single, ids.subspan(0, first),
+  return tokenizers::fill(options.pair ? parts_->around.pair : parts_->around.single, ids.subspan(0, first),
               ids.subspan(first), options);
 }
 

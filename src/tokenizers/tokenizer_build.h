@@ -12,7 +12,7 @@
 #include "tokenizers/tokenizer_parts.h"
 #include "tokenizers/word_piece.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // The tokens that play a part; empty: none does.
 struct SpecialNames {
@@ -52,4 +52,4 @@ void add_bert_normalizer(TextNormalizer& normalizer, const BertNormalizerOptions
 // [CLS] A [SEP] if the vocabulary has both.
 TokenTemplate bert_template(const CommonSettings& common);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -286,4 +286,4 @@ PartsPointer parse_tokenizer_json(const Json& json, const std::string& file,
   return build(std::move(common), std::move(settings));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -8,7 +8,7 @@
 #include "tokenizers/json_file.h"
 #include "tokenizers/tokenizer_build.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // `names`: of the files beside it, if they name any. Throws FormatError for what is damaged or not
 // known.
@@ -21,4 +21,4 @@ Vocabulary parse_vocabulary(const Json& json, const std::string& file);
 // One entry of "added_tokens" or of "added_tokens_decoder".
 AddedToken parse_added_token(const Json& json, int64_t id, const std::string& place);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -13,7 +13,7 @@
 #include "tokenizers/token_template.h"
 #include "tokenizers/vocabulary.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // Scratches between two calls: as many as there were calls at once.
 class ScratchPool {
@@ -51,4 +51,4 @@ struct TokenizerParts {
   mutable ScratchPool scratches;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -4,7 +4,7 @@
 
 #include "tokenizers/unicode_tables.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -157,4 +157,4 @@ char32_t Unicode::composed(char32_t first, char32_t second) const {
   return found == composed_.end() ? 0 : found->second;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

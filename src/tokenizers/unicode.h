@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // Classes of a code point; a code point may have several.
 constexpr uint8_t kLetter = 1;          // \p{L} of GPT-2's expression
@@ -85,4 +85,4 @@ class Unicode {
   std::map<std::pair<char32_t, char32_t>, char32_t> composed_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

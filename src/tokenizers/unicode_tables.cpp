@@ -3,7 +3,7 @@
 #include "tokenizers/unicode_tables.h"
 
 // clang-format off
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // Length and classes of each run of code points, from 0 on.
 const uint32_t kClassRuns[] = {
@@ -446,4 +446,4 @@ const int32_t kLowerRuns[] = {
 };
 const size_t kLowerRunsSize = 740;
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

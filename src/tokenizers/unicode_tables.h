@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 extern const uint32_t kClassRuns[];
 extern const size_t kClassRunsSize;
@@ -20,4 +20,4 @@ extern const size_t kNeverComposedSize;
 extern const int32_t kLowerRuns[];
 extern const size_t kLowerRunsSize;
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

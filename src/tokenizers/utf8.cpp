@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
 // Of the part that begins with a byte above 0x7F: how many bytes are right, and whether they are a
 // whole code point. Table 3-7 of the Unicode standard: only the second byte has limits of its own.
-struct Part {
+struct CodePoint {
   size_t bytes = 1;
   bool is_whole = false;
 };
 
-Part part_at(const unsigned char* at, size_t left) {
+CodePoint part_at(const unsigned char* at, size_t left) {
   const unsigned lead = at[0];
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   if (lead < 0xC2 || lead > 0xF4) {
@@ -86,7 +86,7 @@ size_t first_invalid_utf8(std::string_view text) {
       ++at;
       continue;
     }
-    const Part part = part_at(bytes + at, text.size() - at);
+    const CodePoint part = part_at(bytes + at, text.size() - at);
     if (!part.is_whole) {
       return at;
     }
@@ -110,4 +110,4 @@ std::string replace_invalid_utf8(std::string_view text) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

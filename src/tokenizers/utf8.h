@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
@@ -43,4 +43,4 @@ size_t first_invalid_utf8(std::string_view text);
 // it.
 std::string replace_invalid_utf8(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

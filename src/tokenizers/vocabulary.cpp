@@ -4,7 +4,7 @@
 
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 std::string in_quotes(std::string_view token) {
   constexpr size_t kShown = 40;
@@ -58,4 +58,4 @@ std::optional<std::string_view> Vocabulary::token_of(int64_t id) const {
   return *token_of_[static_cast<size_t>(id)];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 constexpr int64_t kMaxTokens = 1 << 21;  // ids of a pair and a rank share 64 bits (PairRanks)
 constexpr size_t kMaxTokenBytes = 4096;
@@ -44,4 +44,4 @@ class Vocabulary {
 // A token as messages show it: at most 40 bytes of it, in quotes, control characters as "\x01".
 std::string in_quotes(std::string_view token);
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -12,7 +12,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 // Ids being collected. As a vector, but eight ids are copied as one when there are fewer.
 class IdList {
@@ -131,7 +131,7 @@ class WordCache {
 
   Entry* entries() const { return reinterpret_cast<Entry*>(memory_.data()); }
 
-  Mapping memory_;  // zeros, and pages that are used only when they are touched
+  base::Mapping memory_;  // zeros, and pages that are used only when they are touched
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

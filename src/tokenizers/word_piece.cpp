@@ -7,7 +7,7 @@
 #include "tokenizers/bert_words.h"
 #include "tokenizers/utf8.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
@@ -170,4 +170,4 @@ std::string WordPiece::join(const std::vector<std::string_view>& tokens) const {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

@@ -12,7 +12,7 @@
 #include "tokenizers/token_trie.h"
 #include "tokenizers/vocabulary.h"
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 struct WordPieceSettings {
   TextNormalizer normalizer;
@@ -53,4 +53,4 @@ class WordPiece : public TokenModel {
   std::array<int32_t, 128> alone_id_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::tokenizers

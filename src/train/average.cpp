@@ -4,7 +4,7 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <torch/nn/module.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 ParameterAverage::ParameterAverage(const torch::nn::Module& module, double decay) : decay_(decay) {
   if (decay_ == 0) {
@@ -39,4 +39,4 @@ void ParameterAverage::swap() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace lockstep {
+namespace lockstep::train {
 
 class ParameterAverage {
  public:
@@ -44,4 +44,4 @@ class ParameterAverage {
   std::vector<at::Tensor> averages_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

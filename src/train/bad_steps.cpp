@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr int64_t kStepsToLearn = 20;  // before them nobody knows what is usual
@@ -60,4 +60,4 @@ void BadSteps::restore(const std::string& state) {
   usual_norm_ = std::strtod(norm.c_str(), nullptr);  // streams do not read what "{:a}" wrote
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 class BadSteps {
  public:
@@ -33,4 +33,4 @@ class BadSteps {
   double usual_norm_ = 0;  // a slow average over good steps
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

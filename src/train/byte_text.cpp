@@ -12,7 +12,7 @@
 #include "data/json_lines.h"
 #include "data/text_pieces.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 class ByteText : public Dataset {
@@ -41,17 +41,17 @@ class ByteText : public Dataset {
 
 // Of JSON lines the texts, each with the end of a line behind it; else all there is.
 std::string read_documents(const std::string& file) {
-  const TextInput input = open_text_input(file);
+  const data::TextInput input = data::open_text_input(file);
   const std::string all = input.source->read_text(0, input.source->size());
   if (!input.is_json) {
     return all;
   }
   std::string texts;
-  const MemorySource memory(std::as_bytes(std::span(all)), input.source->name());
-  for (const LinePlace& line : find_lines(memory)) {
+  const base::MemorySource memory(std::as_bytes(std::span(all)), input.source->name());
+  for (const data::LinePlace& line : data::find_lines(memory)) {
     const std::string place = fmt::format("{}:{}", file, line.number);
     const std::string_view text(all.data() + line.offset_bytes, line.size_bytes);
-    texts += text_field(parse_json_line(text, place), "text", place) + "\n";
+    texts += tokenizers::text_field(data::parse_json_line(text, place), "text", place) + "\n";
   }
   return texts;
 }
@@ -89,4 +89,4 @@ std::string decode_bytes(const std::vector<int64_t>& ids) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

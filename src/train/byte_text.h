@@ -9,7 +9,7 @@
 
 #include <lockstep/data/dataset.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 inline constexpr int64_t kByteVocabulary = 256;
 
@@ -23,4 +23,4 @@ std::shared_ptr<const Dataset> open_byte_text(const std::vector<std::string>& fi
 std::vector<int64_t> encode_bytes(const std::string& text);
 std::string decode_bytes(const std::vector<int64_t>& ids);  // ids beyond the bytes are left out
 
-}  // namespace lockstep
+}  // namespace lockstep::train

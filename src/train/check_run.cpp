@@ -7,11 +7,11 @@
 #include "ddp/model_check.h"
 #include "train/option_ranges.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 template <typename Number>
-void check_range(const char* name, Number value, const ConfigRange& range) {
+void check_range(const char* name, Number value, const base::ConfigRange& range) {
   if (!range.contains(static_cast<double>(value))) {
     throw UsageError("trainer: {} = {} is not in {}", name, value, range.text());
   }
@@ -137,11 +137,11 @@ void check_run(const TrainerOptions& options, const TrainerData& data) {
 
 void check_same_run(Group& group, const TrainerOptions& options, const TrainerData& data) {
   if (group.size() > 1) {
-    check_same_lines(group, describe(options, data),
+    ddp::check_same_lines(group, describe(options, data),
                      {.what = "trainer: the run differs between ranks",
                       .advice = "give every rank the same options and the whole dataset: the "
                                 "trainer deals the samples out itself"});
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

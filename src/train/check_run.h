@@ -5,7 +5,7 @@
 #include <lockstep/comm/group.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Throws UsageError for what cannot be trained with.
 void check_run(const TrainerOptions& options, const TrainerData& data);
@@ -14,4 +14,4 @@ void check_run(const TrainerOptions& options, const TrainerData& data);
 // samples. Otherwise one rank's epoch would end before the others', in the middle of a collective.
 void check_same_run(Group& group, const TrainerOptions& options, const TrainerData& data);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 class ClassifierTask : public TrainingTask {
  public:
@@ -33,4 +33,4 @@ class ClassifierTask : public TrainingTask {
   double label_smoothing_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

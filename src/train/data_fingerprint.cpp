@@ -14,7 +14,7 @@
 #include "storage/storage.h"
 #include "weights/agree.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -25,35 +25,35 @@ constexpr uint64_t kNumBlocks = 64;
 constexpr int64_t kNumSamples = 32;
 constexpr size_t kDigits = 32;  // of a digest: enough to tell data apart
 
-void add(Digest& digest, std::string_view text) {
+void add(storage::Digest& digest, std::string_view text) {
   digest.add(std::as_bytes(std::span(text)));
 }
 
-std::string hex_of(Digest digest) {
+std::string hex_of(storage::Digest digest) {
   return digest.hex().substr(0, kDigits);
 }
 
 // Files one behind the other, as if they were one.
 struct SourceFile {
   std::string name;  // inside its folder; empty for a file of its own
-  std::function<std::unique_ptr<ByteSource>()> open;
+  std::function<std::unique_ptr<base::ByteSource>()> open;
   uint64_t size_bytes = 0;
 };
 
 void append_files(const DataSource& source, const std::string& location,
                   std::vector<SourceFile>& files) {
-  if (!is_folder(location)) {
-    const auto found = find_file(location);
+  if (!storage::is_folder(location)) {
+    const auto found = storage::find_file(location);
     if (!found) {
       throw IoError("{}: there is no file {}", source.key, location);
     }
     files.push_back({.name = "",
-                     .open = [location] { return open_source(location); },
+                     .open = [location] { return storage::open_source(location); },
                      .size_bytes = found->size_bytes});
     return;
   }
-  const auto storage = open_storage(location);
-  for (const ObjectInfo& object : storage->list()) {
+  const auto storage = storage::open_storage(location);
+  for (const storage::ObjectInfo& object : storage->list()) {
     if (!source.counts || source.counts(object.path)) {
       files.push_back({.name = object.path,
                        .open = [storage, path = object.path] { return storage->open(path); },
@@ -63,7 +63,7 @@ void append_files(const DataSource& source, const std::string& location,
 }
 
 // Bytes [begin, begin + size) of all files together.
-void add_range(Digest& digest, const std::vector<SourceFile>& files, uint64_t begin,
+void add_range(storage::Digest& digest, const std::vector<SourceFile>& files, uint64_t begin,
                uint64_t size) {
   uint64_t first = 0;  // of the file
   for (const SourceFile& file : files) {
@@ -89,8 +89,8 @@ Json describe(const DataSource& source) {
   }
   uint64_t bytes = 0;
   bool has_names = false;
-  Digest names = Digest::sha256();
-  Digest content = Digest::sha256();
+  storage::Digest names = storage::Digest::sha256();
+  storage::Digest content = storage::Digest::sha256();
   for (const SourceFile& file : files) {
     bytes += file.size_bytes;
     has_names = has_names || !file.name.empty();
@@ -115,7 +115,7 @@ Json describe(const DataSource& source) {
   return json;
 }
 
-void add(Digest& digest, const at::Tensor& tensor) {
+void add(storage::Digest& digest, const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return;
   }
@@ -128,7 +128,7 @@ void add(Digest& digest, const at::Tensor& tensor) {
 std::string sample_digest(const Dataset& data, int64_t index) {
   const SampleKey key{.index = index, .seed = 0};
   const Batch batch = data.batch(std::span(&key, 1));
-  Digest digest = Digest::sha256();
+  storage::Digest digest = storage::Digest::sha256();
   add(digest, batch.input);
   add(digest, batch.target);
   return hex_of(std::move(digest));
@@ -139,16 +139,16 @@ Json describe(const Dataset& data, Group& group) {
   const int64_t size = data.size();
   const int64_t count = std::min(size, kNumSamples);
   std::string mine;  // digests of every size()-th sample
-  const auto error = caught([&] {
+  const auto error = weights::caught([&] {
     for (int64_t i = group.rank(); i < count; i += group.size()) {
       const int64_t index = i + 1 == count ? size - 1 : i * (size / count);
       const std::string digest = sample_digest(data, index);
       mine += sample_digest(data, index) == digest ? digest : std::string(kDigits, '?');
     }
   });
-  throw_together(group, error);
-  const std::vector<std::string> all = gather_texts(group, mine);
-  Digest content = Digest::sha256();
+  weights::throw_together(group, error);
+  const std::vector<std::string> all = checkpoint::gather_texts(group, mine);
+  storage::Digest content = storage::Digest::sha256();
   bool is_known = true;
   for (int64_t i = 0; i < count; ++i) {
     const auto rank = static_cast<size_t>(i % group.size());
@@ -192,7 +192,7 @@ std::string difference(const std::string& key, const Json& then, const Json& now
 
 std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& group) {
   std::string text;
-  throw_together(group, caught([&] {
+  weights::throw_together(group, weights::caught([&] {
                    if (group.rank() != 0) {
                      return;
                    }
@@ -204,7 +204,7 @@ std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& g
                    }
                    text = json.dump();
                  }));
-  const auto bytes = broadcast_bytes(group, {text.begin(), text.end()});
+  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
   return {bytes.begin(), bytes.end()};
 }
 
@@ -241,4 +241,4 @@ std::string fingerprint_difference(const std::string& then_text, const std::stri
   return "";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

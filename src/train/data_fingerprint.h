@@ -16,7 +16,7 @@
 #include <lockstep/comm/group.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct DataSource {
   std::string key;                     // what the recipe calls it: "data.text"
@@ -38,4 +38,4 @@ std::string fingerprint_samples(const TrainerData& data, Group& group);
 // now"); empty if nothing did.
 std::string fingerprint_difference(const std::string& then, const std::string& now);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 DistributedSampler sampler_of(int64_t num_samples, uint64_t seed, int piece, int num_pieces) {
@@ -80,4 +80,4 @@ std::vector<int64_t> DataOrder::indices(int64_t epoch, int64_t first_step) const
   return all;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // A step's batch is cut into pieces, each with a part of the dataset of its own; a rank computes
 // `num_local` of them from `first` on.
@@ -44,4 +44,4 @@ class DataOrder {
   int64_t steps_per_epoch_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

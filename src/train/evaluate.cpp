@@ -11,7 +11,7 @@
 
 #include "train/precision.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Restores the mode when it goes.
@@ -82,4 +82,4 @@ int64_t num_counted(const TaskOutput& output, const Batch& batch) {
   return samples.size(0);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct EvaluateOptions {
   int64_t batch_size = 1;
@@ -22,4 +22,4 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
 // TaskOutput::num_counted, or the samples of the batch where a task does not say.
 int64_t num_counted(const TaskOutput& output, const Batch& batch);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

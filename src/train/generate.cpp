@@ -14,7 +14,7 @@
 
 #include "base/dice.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 int64_t choose_token(const at::Tensor& logits_V, const GenerateOptions& options, double dice) {
   if (options.temperature == 0) {
@@ -59,7 +59,7 @@ std::vector<int64_t> generate(std::vector<int64_t> ids,
                      options.num_tokens);
   }
   const at::NoGradGuard no_grad;
-  Dice dice(options.seed, 0);
+  base::Dice dice(options.seed, 0);
   for (int64_t i = 0; i < options.num_tokens; ++i) {
     const auto length = static_cast<int64_t>(ids.size());
     const int64_t seen =
@@ -72,4 +72,4 @@ std::vector<int64_t> generate(std::vector<int64_t> ids,
   return ids;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct GenerateOptions {
   int64_t num_tokens = 100;   // at most
@@ -28,4 +28,4 @@ std::vector<int64_t> generate(std::vector<int64_t> ids,
 // One token of these logits, float [vocabulary]; `dice` is in [0, 1).
 int64_t choose_token(const at::Tensor& logits_V, const GenerateOptions& options, double dice);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

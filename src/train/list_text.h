@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::train {
 
 inline std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> parts;
@@ -23,4 +23,4 @@ inline std::vector<std::string> split_list(const std::string& text) {
   return parts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

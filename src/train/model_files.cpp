@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "tokenizers/byte_level.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,7 +75,7 @@ void set_end_ids(Json& json, const Json& original, const ModelNotes& notes) {
 void add_file(ModelFiles& files, const fs::path& path, const std::string& name) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
-    files[name] = read_file(path.string(), kMaxFileBytes);
+    files[name] = base::read_file(path.string(), kMaxFileBytes);
   }
 }
 
@@ -159,7 +159,7 @@ ModelFiles tokenizer_files(const std::string& location) {
   const fs::path folder = path.parent_path();
   if (path.extension() == ".txt") {
     add_file(files, path, kVocabTxt);
-  } else if (object_of(read_file(location, kMaxFileBytes)).contains("model")) {
+  } else if (object_of(base::read_file(location, kMaxFileBytes)).contains("model")) {
     add_file(files, path, kTokenizerJson);
   } else {
     add_file(files, path, kVocabJson);
@@ -173,8 +173,8 @@ ModelFiles tokenizer_files(const std::string& location) {
 
 ModelFiles byte_tokenizer_files() {
   Json vocabulary = Json::object();
-  for (size_t byte = 0; byte < byte_letters().size(); ++byte) {
-    vocabulary[byte_letters()[byte]] = byte;
+  for (size_t byte = 0; byte < tokenizers::byte_letters().size(); ++byte) {
+    vocabulary[tokenizers::byte_letters()[byte]] = byte;
   }
   const Json bytes{{"type", "ByteLevel"},
                    {"add_prefix_space", false},
@@ -217,11 +217,11 @@ TokenizerFolder::TokenizerFolder(const ModelFiles& files) {
   }
   path_ = (fs::temp_directory_path() / "lockstep-tokenizer-XXXXXX").string();
   if (::mkdtemp(path_.data()) == nullptr) {
-    throw IoError("cannot make {} for the checkpoint's tokenizer: {}", path_, errno_text(errno));
+    throw IoError("cannot make {} for the checkpoint's tokenizer: {}", path_, base::errno_text(errno));
   }
   for (const auto& [name, text] : files) {
     if (is_tokenizer_file(name)) {
-      write_file_atomically((fs::path(path_) / name).string(), text);
+      base::write_file_atomically((fs::path(path_) / name).string(), text);
     }
   }
 }
@@ -237,8 +237,8 @@ void export_pretrained(const ConfiguredModule& model, ModelFiles files, const st
   save_pretrained(model, folder);
   complete_tokenizer_config(files);
   for (const auto& [name, text] : files) {
-    write_file_atomically((fs::path(folder) / name).string(), text);
+    base::write_file_atomically((fs::path(folder) / name).string(), text);
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,9 +12,11 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 namespace lockstep {
-
 class ConfiguredModule;
 struct ModelConfig;
+}  // namespace lockstep
+
+namespace lockstep::train {
 
 using ModelFiles = std::map<std::string, std::string>;  // content by name
 
@@ -61,4 +63,4 @@ class TokenizerFolder {
 // IoError.
 void export_pretrained(const ConfiguredModule& model, ModelFiles files, const std::string& folder);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

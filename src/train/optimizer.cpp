@@ -11,7 +11,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/nn/module.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -209,4 +209,4 @@ std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
   return std::make_unique<AdamW>(module, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

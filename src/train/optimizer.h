@@ -19,7 +19,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Parameters of two or more dimensions are decayed, vectors (biases, norms) are not. One that
 // requires no gradient is left alone.
@@ -50,4 +50,4 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
                                           const TrainerOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,19 +5,19 @@
 
 #include "base/config.h"
 
-namespace lockstep::ranges {
+namespace lockstep::train::ranges {
 
-inline constexpr ConfigRange kCount{.min = 1, .max = 1e6};
-inline constexpr ConfigRange kCountOrNone{.min = 0};
-inline constexpr ConfigRange kLr{.min = 0, .max = 100};
-inline constexpr ConfigRange kWeightDecay{.min = 0, .max = 100};
+inline constexpr base::ConfigRange kCount{.min = 1, .max = 1e6};
+inline constexpr base::ConfigRange kCountOrNone{.min = 0};
+inline constexpr base::ConfigRange kLr{.min = 0, .max = 100};
+inline constexpr base::ConfigRange kWeightDecay{.min = 0, .max = 100};
 // At 1 nothing new would ever count, and AdamW's bias correction divides by 1 - beta.
-inline constexpr ConfigRange kDecay{.min = 0, .max = 1, .excludes_max = true};
+inline constexpr base::ConfigRange kDecay{.min = 0, .max = 1, .excludes_max = true};
 // A parameter whose gradient is 0 has 0 / (0 + eps) to move by.
-inline constexpr ConfigRange kEps{.min = 0, .max = 1, .excludes_min = true};
-inline constexpr ConfigRange kShare{.min = 0, .max = 1};
-inline constexpr ConfigRange kEmaDecay{.min = 0, .max = 0.999999};
-inline constexpr ConfigRange kNorm{.min = 0};
-inline constexpr ConfigRange kLabelSmoothing{.min = 0, .max = 1, .excludes_max = true};
+inline constexpr base::ConfigRange kEps{.min = 0, .max = 1, .excludes_min = true};
+inline constexpr base::ConfigRange kShare{.min = 0, .max = 1};
+inline constexpr base::ConfigRange kEmaDecay{.min = 0, .max = 0.999999};
+inline constexpr base::ConfigRange kNorm{.min = 0};
+inline constexpr base::ConfigRange kLabelSmoothing{.min = 0, .max = 1, .excludes_max = true};
 
-}  // namespace lockstep::ranges
+}  // namespace lockstep::train::ranges

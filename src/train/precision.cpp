@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr double kFirstScale = 65536;
@@ -73,4 +73,4 @@ void LossScale::restore(const std::string& state) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // While it lives, libtorch runs matrix products and convolutions of this thread in the precision
 // given; Float32: as ever.
@@ -47,4 +47,4 @@ class LossScale {
   int64_t num_good_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -16,12 +16,12 @@
 #include "train/trainer_config.h"
 #include "weights/small_file.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 struct Entry {
   const char* name;
-  std::unique_ptr<Recipe> (*read)(Config&);
+  std::unique_ptr<Recipe> (*read)(base::Config&);
 };
 constexpr Entry kRecipes[] = {{"cats", read_cats},
                               {"mytransformer", read_mytransformer},
@@ -87,7 +87,7 @@ std::vector<std::string> recipe_names() {
   return names;
 }
 
-std::unique_ptr<Recipe> read_recipe(Config& config) {
+std::unique_ptr<Recipe> read_recipe(base::Config& config) {
   std::string name;
   config.read("recipe", name);
   const auto names = recipe_names();
@@ -97,7 +97,7 @@ std::unique_ptr<Recipe> read_recipe(Config& config) {
   const Entry* entry = std::find_if(std::begin(kRecipes), std::end(kRecipes),
                                     [&](const Entry& e) { return name == e.name; });
   if (entry == std::end(kRecipes)) {
-    const std::string near = nearest(name, names);
+    const std::string near = base::nearest(name, names);
     throw UsageError("there is no recipe \"{}\"{}; known: {}", name,
                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
                      fmt::join(names, ", "));
@@ -163,12 +163,12 @@ std::optional<AutoModel> kept_model(const MakeOptions& options, const std::strin
 }
 
 std::string original_config(const std::string& location, Group& group) {
-  return location.empty() || !is_folder(location)
+  return location.empty() || !storage::is_folder(location)
              ? ""
-             : read_small_file(location, kModelConfigFile, group).value_or("");
+             : weights::read_small_file(location, kModelConfigFile, group).value_or("");
 }
 
-void HeldOutShare::read(Config& config) {
+void HeldOutShare::read(base::Config& config) {
   config.read("data.held_out_share", share, {.min = 0, .max = 0.9});
   config.read("data.held_out_seed", seed, {.min = 0});
 }
@@ -230,4 +230,4 @@ void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std:
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -22,10 +22,12 @@
 #include "train/model_files.h"
 
 namespace lockstep {
-
 class AutoModel;
 class ConfiguredModule;
 class Tokenizer;
+}  // namespace lockstep
+
+namespace lockstep::train {
 
 // What is made of a recipe.
 struct Ingredients {
@@ -75,7 +77,7 @@ class Recipe {
   const std::vector<DataSource>& sources() const { return sources_; }
 
  protected:
-  friend std::unique_ptr<Recipe> read_recipe(Config& config);
+  friend std::unique_ptr<Recipe> read_recipe(base::Config& config);
   std::string name_;
   TrainerOptions options_;
   std::string effective_;
@@ -84,16 +86,16 @@ class Recipe {
 
 // Throws UsageError for an unknown recipe or key, with the nearest that exists, and for a value of
 // another type or range.
-std::unique_ptr<Recipe> read_recipe(Config& config);
+std::unique_ptr<Recipe> read_recipe(base::Config& config);
 
 std::vector<std::string> recipe_names();
 
 // Of each recipe: reads [model] and [data] and its own defaults of the rest.
-std::unique_ptr<Recipe> read_cats(Config& config);
-std::unique_ptr<Recipe> read_mytransformer(Config& config);
-std::unique_ptr<Recipe> read_gpt2(Config& config);
-std::unique_ptr<Recipe> read_bert_classify(Config& config);
-std::unique_ptr<Recipe> read_resnet50(Config& config);
+std::unique_ptr<Recipe> read_cats(base::Config& config);
+std::unique_ptr<Recipe> read_mytransformer(base::Config& config);
+std::unique_ptr<Recipe> read_gpt2(base::Config& config);
+std::unique_ptr<Recipe> read_bert_classify(base::Config& config);
+std::unique_ptr<Recipe> read_resnet50(base::Config& config);
 
 // For a source that may be missing: none if it is empty.
 std::vector<std::string> if_given(const std::string& location);
@@ -114,7 +116,7 @@ struct HeldOutShare {
   double share = 0;  // in [0, 0.9]
   int64_t seed = 1;  // one of its own: another train.seed is judged by the same samples
 
-  void read(Config& config);
+  void read(base::Config& config);
 };
 
 // The held-out samples are the first ceil(size * share) of the dataset's order in epoch 0 of a
@@ -135,4 +137,4 @@ void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,
 // `vocab_size` has no row: found when the first one comes, it would be an error of libtorch.
 void check_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include "train/option_ranges.h"
 #include "train/recipe.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // What stands behind the last id that is no padding is not seen. The same id inside a text is:
@@ -21,7 +21,7 @@ BertInput masked(const at::Tensor& ids_BT, int64_t padding) {
   return {.ids_BT = ids_BT, .attention_mask_BT = is_seen_BT, .token_types_BT = {}};
 }
 
-void check_length(int64_t max_length, int64_t max_positions) {
+void check_text_length(int64_t max_length, int64_t max_positions) {
   if (max_length > max_positions) {
     throw UsageError(
         "data.max_length = {} is more than the model's {} positions, so that a text of that length "
@@ -44,7 +44,7 @@ at::Tensor embed(const BertForSequenceClassification& model, const at::Tensor& i
 
 class BertClassify : public Recipe {
  public:
-  explicit BertClassify(Config& config) {
+  explicit BertClassify(base::Config& config) {
     options_.epochs = 3;
     options_.batch_size = 16;
     options_.lr = 5e-5;
@@ -97,7 +97,7 @@ class BertClassify : public Recipe {
     made.files = tokenizer_files(text.tokenizer);
     const BertForSequenceClassification model = make_model(group, options, made.files);
     const auto& sizes = std::get<BertOptions>(model->config().options);
-    check_length(text.max_length, sizes.max_positions);
+    check_text_length(text.max_length, sizes.max_positions);
     check_vocabulary(tokenizer, sizes.vocab_size, text.tokenizer);
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(),
@@ -158,8 +158,8 @@ class BertClassify : public Recipe {
 
 }  // namespace
 
-std::unique_ptr<Recipe> read_bert_classify(Config& config) {
+std::unique_ptr<Recipe> read_bert_classify(base::Config& config) {
   return std::make_unique<BertClassify>(config);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include "train/option_ranges.h"
 #include "train/recipe.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Each picture a little changed, anew in every epoch.
@@ -30,7 +30,7 @@ class JitteredPictures : public Dataset {
       rows.mutable_data_ptr<int64_t>()[i] = samples[static_cast<size_t>(i)].index;
       seeds.push_back(samples[static_cast<size_t>(i)].seed);
     }
-    return {jitter_pictures(pictures_.input.index_select(0, rows), seeds),
+    return {data::jitter_pictures(pictures_.input.index_select(0, rows), seeds),
             pictures_.target.index_select(0, rows)};
   }
 
@@ -51,7 +51,7 @@ struct CatsSettings {
 
 class Cats : public Recipe {
  public:
-  explicit Cats(Config& config) {
+  explicit Cats(base::Config& config) {
     options_.epochs = 32;
     options_.batch_size = 40;
     options_.lr = 0.003;
@@ -74,7 +74,7 @@ class Cats : public Recipe {
   }
 
   Ingredients make(Group& /*group*/, const MakeOptions& /*options*/) const override {
-    TensorDataset pictures = draw_cat_pictures(
+    TensorDataset pictures = data::draw_cat_pictures(
         {.num_pictures = settings_.num_pictures, .seed = static_cast<uint64_t>(settings_.seed)});
     if (settings_.shuffle_labels) {
       const auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed);
@@ -83,17 +83,17 @@ class Cats : public Recipe {
       pictures.target = pictures.target.index_select(0, order);
     }
     Ingredients made;
-    SmallConvnet model(SmallConvnetOptions{.picture_size = kPictureSize,
-                                           .in_channels = kPictureChannels,
+    models::SmallConvnet model(models::SmallConvnetOptions{.picture_size = data::kPictureSize,
+                                           .in_channels = data::kPictureChannels,
                                            .channels = settings_.channels,
-                                           .num_classes = kPictureClasses,
+                                           .num_classes = data::kPictureClasses,
                                            .seed = static_cast<uint64_t>(settings_.model_seed)});
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         settings_.label_smoothing);
     made.data.train = std::make_shared<JitteredPictures>(std::move(pictures));
     made.data.held_out =
-        make_dataset(draw_cat_pictures({.num_pictures = settings_.held_out_pictures,
+        make_dataset(data::draw_cat_pictures({.num_pictures = settings_.held_out_pictures,
                                         .seed = static_cast<uint64_t>(settings_.held_out_seed)}));
     made.samples = "pictures";
     return made;
@@ -105,8 +105,8 @@ class Cats : public Recipe {
 
 }  // namespace
 
-std::unique_ptr<Recipe> read_cats(Config& config) {
+std::unique_ptr<Recipe> read_cats(base::Config& config) {
   return std::make_unique<Cats>(config);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

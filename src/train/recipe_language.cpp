@@ -21,7 +21,7 @@
 #include "train/recipe.h"
 #include "weights/agree.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Forward = std::function<at::Tensor(const at::Tensor& ids_BT)>;
@@ -64,7 +64,7 @@ struct TextSettings {
   int64_t sequence_length = 128;
   HeldOutShare held_out_share{.share = 0.1};
 
-  void read(Config& config) {
+  void read(base::Config& config) {
     config.read_path("data.text", text, {.is_list = true});
     config.read_path("data.tokens", tokens, {.is_list = true});
     config.read_path("data.tokenizer", tokenizer, {.word = "bytes"});
@@ -132,15 +132,15 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
   }
   for (std::string& input : inputs) {
     // The token file remembers what it was made from, and is used from every working folder.
-    input = is_remote(input) ? input : std::filesystem::absolute(input).lexically_normal().string();
+    input = storage::is_remote(input) ? input : std::filesystem::absolute(input).lexically_normal().string();
   }
   const TokenizeOptions work{.inputs = inputs,
                              .tokenizer = tokenizer,
                              .output = to.empty() ? inputs.front() + ".tokens" : to,
                              .rank = group.rank(),
                              .num_ranks = group.size()};
-  throw_together(group, caught([&] { tokenize_share(work); }));
-  throw_together(group, caught([&] {
+  weights::throw_together(group, weights::caught([&] { tokenize_share(work); }));
+  weights::throw_together(group, weights::caught([&] {
                    if (group.rank() == 0) {
                      join_token_shares(work);
                    }
@@ -236,7 +236,7 @@ constexpr const char* kSizes[] = {"model.vocab_size", "model.hidden_size", "mode
 
 // What the options of both models have in common.
 template <typename Options>
-void read_sizes(Config& config, Options& model) {
+void read_sizes(base::Config& config, Options& model) {
   config.read("model.vocab_size", model.vocab_size, {.min = 1, .max = 1 << 24});
   config.read("model.hidden_size", model.hidden_size, {.min = 1, .max = 1 << 20});
   config.read("model.num_layers", model.num_layers, {.min = 1, .max = 1000});
@@ -249,7 +249,7 @@ void read_sizes(Config& config, Options& model) {
 
 class MyTransformerRecipe : public Recipe {
  public:
-  explicit MyTransformerRecipe(Config& config) {
+  explicit MyTransformerRecipe(base::Config& config) {
     options_.epochs = 4;
     options_.batch_size = 16;
     options_.lr = 2e-3;
@@ -296,7 +296,7 @@ class MyTransformerRecipe : public Recipe {
 
 class Gpt2Recipe : public Recipe {
  public:
-  explicit Gpt2Recipe(Config& config) {
+  explicit Gpt2Recipe(base::Config& config) {
     options_.epochs = 2;
     options_.batch_size = 16;
     options_.lr = 1e-3;
@@ -419,12 +419,12 @@ class Gpt2Recipe : public Recipe {
 
 }  // namespace
 
-std::unique_ptr<Recipe> read_mytransformer(Config& config) {
+std::unique_ptr<Recipe> read_mytransformer(base::Config& config) {
   return std::make_unique<MyTransformerRecipe>(config);
 }
 
-std::unique_ptr<Recipe> read_gpt2(Config& config) {
+std::unique_ptr<Recipe> read_gpt2(base::Config& config) {
   return std::make_unique<Gpt2Recipe>(config);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -15,7 +15,7 @@
 #include "train/option_ranges.h"
 #include "train/recipe.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kNumberedLabel = "LABEL_";  // transformers' name of a class without one
@@ -35,7 +35,7 @@ std::string builtin_name(const ResNetOptions& options) {
 
 class Resnet50 : public Recipe {
  public:
-  explicit Resnet50(Config& config) {
+  explicit Resnet50(base::Config& config) {
     options_.epochs = 2;
     options_.batch_size = 32;
     options_.optimizer = OptimizerKind::Sgd;
@@ -69,11 +69,11 @@ class Resnet50 : public Recipe {
           config_);
     }
     sources_ = {
-        {.key = "data.folder", .locations = if_given(folder_), .counts = is_picture_name},
+        {.key = "data.folder", .locations = if_given(folder_), .counts = data::is_picture_name},
         {.key = "data.shards", .locations = split_list(shards_)},
         {.key = "data.held_out_folder",
          .locations = if_given(held_out_folder_),
-         .counts = is_picture_name},
+         .counts = data::is_picture_name},
         {.key = "data.held_out_shards", .locations = split_list(held_out_shards_)},
         {.key = "model.pretrained", .locations = if_given(pretrained_), .counts = is_model_file}};
   }
@@ -128,7 +128,7 @@ class Resnet50 : public Recipe {
 
   // Of data that do not name their classes.
   int64_t num_labels() const {
-    return num_classes_ > 0 ? num_classes_ : shards_.empty() ? kPictureClasses : 1000;
+    return num_classes_ > 0 ? num_classes_ : shards_.empty() ? data::kPictureClasses : 1000;
   }
 
   static std::vector<std::string> class_names(const TrainerData& data) {
@@ -179,7 +179,7 @@ class Resnet50 : public Recipe {
                          .classes = kept_classes(how),
                          .num_classes = num_labels()};
     if (folder_.empty() && shards_.empty()) {
-      hold_out(made, make_dataset(draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
+      hold_out(made, make_dataset(data::draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
       return;
     }
     const bool has_own = !held_out_folder_.empty() || !held_out_shards_.empty();
@@ -197,7 +197,7 @@ class Resnet50 : public Recipe {
       hold_out(made, train, open_image_shards(split_list(held_out_shards_), options),
                held_out_shards_);
     } else {
-      hold_out(made, train, held_out_, without_augmentation(train));
+      hold_out(made, train, held_out_, data::without_augmentation(train));
     }
   }
 
@@ -232,8 +232,8 @@ class Resnet50 : public Recipe {
 
 }  // namespace
 
-std::unique_ptr<Recipe> read_resnet50(Config& config) {
+std::unique_ptr<Recipe> read_resnet50(base::Config& config) {
   return std::make_unique<Resnet50>(config);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 std::string hex(uint64_t hash) {
@@ -171,4 +171,4 @@ std::string result_json(const RunReport& report) {
   return json.dump();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Who a rank is and what it got to do.
 struct RankStart {
@@ -47,4 +47,4 @@ std::string result_text(const RunReport& report);
 // The same as one JSON object on one line.
 std::string result_json(const RunReport& report);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

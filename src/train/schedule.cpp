@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace lockstep {
+namespace lockstep::train {
 
 double learning_rate(const TrainerOptions& options, int64_t step, int64_t num_steps) {
   if (step < options.warmup_steps) {
@@ -27,4 +27,4 @@ double learning_rate(const TrainerOptions& options, int64_t step, int64_t num_st
   return options.lr * (options.min_lr_share + (1 - options.min_lr_share) * share);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

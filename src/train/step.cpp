@@ -14,10 +14,10 @@
 #include "base/dice.h"
 #include "train/evaluate.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
-constexpr size_t kColumns = 3;            // of a piece: losses, counted, correct
+constexpr size_t kPieceColumns = 3;            // of a piece: losses, counted, correct
 constexpr uint64_t kStream = 0x73746570;  // sets these numbers apart from the data's
 
 // Dropout and whatever else a model draws, from (seed, step, piece) and nothing before it.
@@ -25,7 +25,7 @@ void seed_generator(uint64_t seed, int64_t step, int num_pieces, int piece) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   const auto number = static_cast<uint64_t>(step * num_pieces + piece);
-  generator.set_current_seed(Dice(seed ^ kStream, number).bits());
+  generator.set_current_seed(base::Dice(seed ^ kStream, number).bits());
 }
 
 std::vector<at::Tensor> buffers_of(const torch::nn::Module& module) {
@@ -63,7 +63,7 @@ StepRunner::StepRunner(TrainingTask& task, Group group, const TrainerOptions& op
       average_(*module_, options.ema_decay),
       bad_steps_(options),
       loss_scale_(options.precision),
-      seen_(static_cast<size_t>(pieces.num_all) * kColumns) {}
+      seen_(static_cast<size_t>(pieces.num_all) * kPieceColumns) {}
 
 double StepRunner::run(const Inputs& inputs) {
   std::vector<at::Tensor> first_buffers;
@@ -118,7 +118,7 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
   const double share = in_tree_ ? 1 : 1.0 / pieces_.num_local;
   const double factor = share * loss_scale_.value();
   (factor == 1 ? output.loss : output.loss * factor).backward();
-  double* seen = seen_.data() + static_cast<size_t>(piece) * kColumns;
+  double* seen = seen_.data() + static_cast<size_t>(piece) * kPieceColumns;
   seen[0] += output.loss.item<double>();
   seen[1] += static_cast<double>(num_counted(output, batch));
   seen[2] += static_cast<double>(output.num_correct);
@@ -129,7 +129,7 @@ SeenSums StepRunner::take_sums() {
                                        at::TensorOptions().dtype(at::kDouble));
   group_.all_reduce(all);  // the other ranks' pieces are zeros here: nothing is rounded
   double loss = 0, counted = 0, correct = 0;
-  for (size_t i = 0; i < seen_.size(); i += kColumns) {
+  for (size_t i = 0; i < seen_.size(); i += kPieceColumns) {
     loss += seen_[i];
     counted += seen_[i + 1];
     correct += seen_[i + 2];
@@ -151,4 +151,4 @@ void StepRunner::share_buffers() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -17,7 +17,7 @@
 #include "train/optimizer.h"
 #include "train/precision.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 // What was seen by all ranks since it was last asked.
 struct SeenSums {
@@ -70,4 +70,4 @@ class StepRunner {
   int64_t num_seen_steps_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,22 +12,22 @@
 #include "comm/start/host_cores.h"
 #include "train/train_state.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr int kMostThreads = 1024;
 
 // Its first number: "4,2" is for nested regions, of which there are none.
 int openmp_limit() {
-  const std::string text = Env().text("OMP_NUM_THREADS").value_or("");
-  const auto limit = parse_integer(text.substr(0, text.find(',')), 1, kMostThreads);
+  const std::string text = base::Env().text("OMP_NUM_THREADS").value_or("");
+  const auto limit = base::parse_integer(text.substr(0, text.find(',')), 1, kMostThreads);
   return static_cast<int>(limit.value_or(kMostThreads));
 }
 
 int share_of_host(Group& group, int shards) {
-  const HostCores host = host_cores(group)[static_cast<size_t>(group.rank())];
+  const comm::HostCores host = comm::host_cores(group)[static_cast<size_t>(group.rank())];
   const int shards_here = host.num_ranks * std::max(1, shards / group.size());
-  const int share = std::min({host.num_cores / shards_here, num_usable_cores(), openmp_limit()});
+  const int share = std::min({host.num_cores / shards_here, base::num_usable_cores(), openmp_limit()});
   const at::Tensor fewest = at::full({1}, std::max(1, share), at::kInt);
   group.all_reduce(fewest, {.op = ReduceOp::Min});
   return fewest.item<int>();
@@ -55,4 +55,4 @@ int choose_threads(Group& group, const TrainerOptions& options, int shards,
   return before;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

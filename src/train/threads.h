@@ -7,7 +7,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Collective; the same on every rank. TrainerOptions::threads, if it is set; else as many as the
 // run that `checkpoint` is of began with, since their number is in the bits; else the cores of a
@@ -17,4 +17,4 @@ namespace lockstep {
 int choose_threads(Group& group, const TrainerOptions& options, int shards,
                    const std::optional<Checkpoint>& checkpoint);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

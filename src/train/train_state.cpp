@@ -19,7 +19,7 @@
 #include "train/optimizer.h"
 #include "train/precision.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Values = std::map<std::string, std::string>;
@@ -36,7 +36,7 @@ const std::string& value(const Checkpoint& checkpoint, const std::string& key) {
 
 int64_t whole(const Checkpoint& checkpoint, const std::string& key, int64_t min, int64_t max) {
   const std::string& text = value(checkpoint, key);
-  const auto number = parse_integer(text, min, max);
+  const auto number = base::parse_integer(text, min, max);
   if (!number) {
     throw FormatError("{}: {} is \"{}\", not a number from {} to {}", checkpoint.path(), key, text,
                       min, max);
@@ -284,4 +284,4 @@ double score_of(const Evaluation& evaluation) {
   return evaluation.num_correct >= 0 ? evaluation.accuracy() : -evaluation.loss;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

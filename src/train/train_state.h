@@ -18,7 +18,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace lockstep {
+namespace lockstep::train {
 
 class BadSteps;
 class LossScale;
@@ -70,4 +70,4 @@ double score_of(const Evaluation& evaluation);
 // NaN is never better, and anything is better than nothing or NaN.
 bool is_better(const Evaluation& evaluation, const std::optional<Evaluation>& best);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

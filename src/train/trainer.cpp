@@ -30,7 +30,7 @@ namespace {
 std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
   std::vector<uint64_t> hashes;
   for (const int64_t bits :
-       gather_numbers(group, std::bit_cast<int64_t>(hash_parameters(module)))) {
+       weights::gather_numbers(group, std::bit_cast<int64_t>(models::hash_parameters(module)))) {
     hashes.push_back(std::bit_cast<uint64_t>(bits));
   }
   return hashes;
@@ -73,19 +73,19 @@ class Trainer::Impl {
         options_(std::move(options)),
         watcher_(std::move(watcher)),
         module_(task.module()) {
-    check_same_run(group_, options_, data_);
-    check_run(options_, data_);
+    train::check_same_run(group_, options_, data_);
+    train::check_run(options_, data_);
     if (!options_.checkpoint_dir.empty() && options_.resume) {
       checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
     }
-    progress_.shards = choose_shards(options_, checkpoint_, group_.size());
-    progress_.threads = choose_threads(group_, options_, progress_.shards, checkpoint_);
+    progress_.shards = train::choose_shards(options_, checkpoint_, group_.size());
+    progress_.threads = train::choose_threads(group_, options_, progress_.shards, checkpoint_);
     if (progress_.threads > 0) {
       at::set_num_threads(progress_.threads);
     }
-    pieces_ = cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
-    order_ = std::make_unique<DataOrder>(data_.train->size(), options_.seed, pieces_);
-    runner_ = std::make_unique<StepRunner>(task_, group_, options_, pieces_);
+    pieces_ = train::cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
+    order_ = std::make_unique<train::DataOrder>(data_.train->size(), options_.seed, pieces_);
+    runner_ = std::make_unique<train::StepRunner>(task_, group_, options_, pieces_);
     loader_ = std::make_unique<Loader>(data_.train, LoaderOptions{.num_workers = options_.workers});
     num_steps_ = options_.epochs * order_->steps_per_epoch();
     if (options_.max_steps > 0) {
@@ -94,9 +94,9 @@ class Trainer::Impl {
   }
 
   TrainResult run() {
-    const Stopwatch time;
+    const base::Stopwatch time;
     if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
-      options_.data_fingerprint = fingerprint_samples(data_, group_);
+      options_.data_fingerprint = train::fingerprint_samples(data_, group_);
     }
     restore();
     if (!options_.checkpoint_dir.empty()) {
@@ -128,8 +128,8 @@ class Trainer::Impl {
     }
     wait_captured();  // parameters and average change places
     runner_->share_buffers();
-    const ParameterAverage::Swap swap(runner_->average());
-    Evaluation evaluation = lockstep::evaluate(task_, data_.held_out, group_,
+    const train::ParameterAverage::Swap swap(runner_->average());
+    Evaluation evaluation = lockstep::train::evaluate(task_, data_.held_out, group_,
                                                {.batch_size = pieces_.batch_size,
                                                 .workers = options_.workers,
                                                 .precision = options_.precision});
@@ -138,7 +138,7 @@ class Trainer::Impl {
   }
 
  private:
-  TrainState state() {
+  train::TrainState state() {
     return {*module_,
             runner_->optimizer(),
             runner_->average(),
@@ -154,7 +154,7 @@ class Trainer::Impl {
     state().restore(*checkpoint_, options_, group_);
     saved_step_ = progress_.step;
     reported_step_ = progress_.step;
-    if (const int before = shards_of(*checkpoint_);
+    if (const int before = train::shards_of(*checkpoint_);
         before != progress_.shards && group_.rank() == 0) {
       log::warn("train", "goes on with {} shards instead of {}: the result has other bits",
                 progress_.shards, before);
@@ -171,8 +171,8 @@ class Trainer::Impl {
     loader_->start(order_->indices(epoch, first), pieces_.batch_size, options_.seed, epoch);
   }
 
-  void step(const Stopwatch& time) {
-    const double lr = learning_rate(options_, progress_.step, num_steps_);
+  void step(const base::Stopwatch& time) {
+    const double lr = train::learning_rate(options_, progress_.step, num_steps_);
     const double grad_norm = runner_->run({.step = progress_.step,
                                            .lr = lr,
                                            .next_batch = [this] { return next_batch(); },
@@ -207,8 +207,8 @@ class Trainer::Impl {
     return data_.held_out && (progress_.step % every == 0 || is_last());
   }
 
-  StepReport make_report(double lr, double grad_norm, const Stopwatch& time) {
-    const SeenSums sums = runner_->take_sums();
+  StepReport make_report(double lr, double grad_norm, const base::Stopwatch& time) {
+    const train::SeenSums sums = runner_->take_sums();
     const double now = time.seconds();
     const auto samples =
         static_cast<double>((progress_.step - reported_step_) * options_.batch_size);
@@ -243,7 +243,7 @@ class Trainer::Impl {
 
   void judge() {
     Evaluation evaluation = evaluate_now();
-    evaluation.is_best = is_better(evaluation, progress_.best);
+    evaluation.is_best = train::is_better(evaluation, progress_.best);
     if (evaluation.is_best) {
       progress_.best = evaluation;
       progress_.num_stale = 0;
@@ -265,7 +265,7 @@ class Trainer::Impl {
   }
 
   // What happens between two steps. The end, if it was the last.
-  std::optional<TrainEnd> end_of_step(JobRequest request, const Stopwatch& time) {
+  std::optional<TrainEnd> end_of_step(JobRequest request, const base::Stopwatch& time) {
     const bool is_judged = is_evaluation_due();
     if (is_judged) {
       judge();
@@ -288,7 +288,7 @@ class Trainer::Impl {
   }
 
   // All ranks go by rank 0's clock.
-  bool is_time_over(const Stopwatch& time) {
+  bool is_time_over(const base::Stopwatch& time) {
     if (options_.max_time.count() == 0) {
       return false;
     }
@@ -321,7 +321,7 @@ class Trainer::Impl {
     }
   }
 
-  TrainResult finish(TrainEnd end, const Stopwatch& time) {
+  TrainResult finish(TrainEnd end, const base::Stopwatch& time) {
     runner_->share_buffers();
     if (data_.held_out && !result_.evaluation) {
       result_.evaluation = evaluate_now();  // resumed behind its end
@@ -349,10 +349,10 @@ class Trainer::Impl {
   TrainWatcher watcher_;
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<Checkpoint> checkpoint_;  // to go on from
-  Progress progress_;
-  Pieces pieces_;
-  std::unique_ptr<DataOrder> order_;
-  std::unique_ptr<StepRunner> runner_;
+  train::Progress progress_;
+  train::Pieces pieces_;
+  std::unique_ptr<train::DataOrder> order_;
+  std::unique_ptr<train::StepRunner> runner_;
   std::unique_ptr<Loader> loader_;
   std::optional<CheckpointWriter> writer_;
   std::shared_ptr<const std::map<std::string, std::string>> attachments_;  // of every save

@@ -10,7 +10,7 @@
 
 #include "train/option_ranges.h"
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 template <typename Enum, size_t N>
@@ -27,7 +27,7 @@ constexpr NameTable<BadStepRule, 2> kBadStepRules{
     {{"skip", BadStepRule::Skip}, {"stop", BadStepRule::Stop}}};
 
 template <typename Enum, size_t N>
-void read_choice(Config& config, const std::string& key, Enum& value,
+void read_choice(base::Config& config, const std::string& key, Enum& value,
                  const NameTable<Enum, N>& names) {
   std::vector<std::string> choices;
   std::string text;
@@ -42,13 +42,13 @@ void read_choice(Config& config, const std::string& key, Enum& value,
 }
 
 template <typename Small>
-void read_small(Config& config, const std::string& key, Small& value, Config::Range range) {
+void read_small(base::Config& config, const std::string& key, Small& value, base::Config::Range range) {
   auto wide = static_cast<int64_t>(value);
   config.read(key, wide, range);
   value = static_cast<Small>(wide);
 }
 
-void read_length(Config& config, TrainerOptions& options) {
+void read_length(base::Config& config, TrainerOptions& options) {
   config.read("train.epochs", options.epochs, ranges::kCount);
   config.read("train.max_steps", options.max_steps, {.min = 0});
   int64_t max_time_s = options.max_time.count();
@@ -57,7 +57,7 @@ void read_length(Config& config, TrainerOptions& options) {
   config.read("train.early_stop", options.early_stop, {.min = 0});
 }
 
-void read_step(Config& config, TrainerOptions& options) {
+void read_step(base::Config& config, TrainerOptions& options) {
   config.read("train.batch_size", options.batch_size, ranges::kCount);
   config.read("train.accumulate", options.accumulate, ranges::kCount);
   read_small(config, "train.shards", options.shards, {.min = 0, .max = 1 << 16});
@@ -67,7 +67,7 @@ void read_step(Config& config, TrainerOptions& options) {
   read_small(config, "train.workers", options.workers, {.min = 0, .max = 256});
 }
 
-void read_update(Config& config, TrainerOptions& options) {
+void read_update(base::Config& config, TrainerOptions& options) {
   read_choice(config, "train.optimizer", options.optimizer, kOptimizers);
   config.read("train.lr", options.lr, ranges::kLr);
   config.read("train.weight_decay", options.weight_decay, ranges::kWeightDecay);
@@ -85,7 +85,7 @@ void read_update(Config& config, TrainerOptions& options) {
   config.read("train.max_bad_steps", options.max_bad_steps, {.min = 0});
 }
 
-void read_checkpoint(Config& config, TrainerOptions& options) {
+void read_checkpoint(base::Config& config, TrainerOptions& options) {
   config.read_path("checkpoint.dir", options.checkpoint_dir);
   config.read("checkpoint.every", options.checkpoint_every, {.min = 0});
   config.read("checkpoint.keep_last", options.keep.keep_last, {.min = 1, .max = 1e6});
@@ -104,7 +104,7 @@ constexpr const char* kFree[] = {"epochs",  "max_steps", "max_time_s", "early_st
 
 }  // namespace
 
-void read_trainer_options(Config& config, TrainerOptions& options) {
+void read_trainer_options(base::Config& config, TrainerOptions& options) {
   read_length(config, options);
   read_step(config, options);
   read_update(config, options);
@@ -180,7 +180,7 @@ const std::map<std::string, std::string>& names_elsewhere() {
 
 namespace {
 
-std::string described(const Config& config, const std::string& settings) {
+std::string described(const base::Config& config, const std::string& settings) {
   std::istringstream lines(settings);
   std::string description, section;
   for (std::string line; std::getline(lines, line);) {
@@ -202,12 +202,12 @@ std::string described(const Config& config, const std::string& settings) {
 
 }  // namespace
 
-std::string run_description(const Config& config) {
+std::string run_description(const base::Config& config) {
   return described(config, config.effective());
 }
 
-std::string default_description(const Config& config) {
+std::string default_description(const base::Config& config) {
   return described(config, config.defaults());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

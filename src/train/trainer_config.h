@@ -9,20 +9,20 @@
 
 #include "base/config.h"
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Replaces what the config sets; `options` holds the recipe's defaults. Throws UsageError.
-void read_trainer_options(Config& config, TrainerOptions& options);
+void read_trainer_options(base::Config& config, TrainerOptions& options);
 
 // Of what was read so far, what two runs must have in common for one to go on from the other's
 // checkpoint: all but how long, how often and how many threads, and all but paths: what lies there
 // is compared, not where it lies (data_fingerprint.h).
-std::string run_description(const Config& config);
+std::string run_description(const base::Config& config);
 
 // What run_description() would be if nothing had been set.
-std::string default_description(const Config& config);
+std::string default_description(const base::Config& config);
 
 // What other programs call our settings: "learning_rate" for "lr".
 const std::map<std::string, std::string>& names_elsewhere();
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 
 #include "comm/work/heard_by_all.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -70,7 +70,7 @@ void throw_together(Group& group, std::exception_ptr error) {
     bytes.assign(text.begin(), text.end());
   }
   bytes = broadcast_bytes(group, std::move(bytes), rank);
-  wait_until_all_heard(group);
+  comm::wait_until_all_heard(group);
   raise(std::string(bytes.begin(), bytes.end()), rank);
 }
 
@@ -101,4 +101,4 @@ std::vector<int64_t> gather_numbers(Group& group, int64_t number) {
   return {data, data + group.size()};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

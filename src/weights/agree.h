@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 // Collective. `error` is what this rank caught, or null. If any rank has one, all throw the error
 // of the lowest such rank, in its type (UsageError, FormatError, IoError; InternalError for
@@ -26,11 +26,11 @@ std::vector<uint8_t> broadcast_bytes(Group& group, std::vector<uint8_t> bytes, i
 // Collective: a number of every rank, in their order.
 std::vector<int64_t> gather_numbers(Group& group, int64_t number);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 template <typename Body>
 std::exception_ptr caught(Body body) {
@@ -44,4 +44,4 @@ std::exception_ptr caught(Body body) {
   return nullptr;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -9,7 +9,7 @@
 #include "storage/storage.h"
 #include "weights/scalar_type.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -21,7 +21,7 @@ std::string name_in_folder(const std::string& location) {
   return location.substr(location.rfind('/') + 1);
 }
 
-Json to_json(const TensorInfo& info, size_t file) {
+Json to_json(const formats::TensorInfo& info, size_t file) {
   return {info.name,         static_cast<int>(info.dtype),
           info.shape,        info.strides,
           info.offset_bytes, info.size_bytes,
@@ -30,7 +30,7 @@ Json to_json(const TensorInfo& info, size_t file) {
 
 CatalogTensor tensor_of(const Json& json) {
   return {.info = {.name = json.at(0).get<std::string>(),
-                   .dtype = static_cast<DType>(json.at(1).get<int>()),
+                   .dtype = static_cast<formats::DType>(json.at(1).get<int>()),
                    .shape = json.at(2).get<std::vector<int64_t>>(),
                    .strides = json.at(3).get<std::vector<int64_t>>(),
                    .offset_bytes = json.at(4).get<uint64_t>(),
@@ -43,12 +43,12 @@ CatalogTensor tensor_of(const Json& json) {
 
 void WeightCatalog::finish() {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorInfo& info = tensors[i].info;
+    const formats::TensorInfo& info = tensors[i].info;
     const at::ScalarType type = scalar_type_of(info.dtype);
-    const auto bytes = checked_bytes(info.dtype, info.shape);
+    const auto bytes = formats::checked_bytes(info.dtype, info.shape);
     if (!bytes) {
       throw FormatError("{}: tensor {}, {}, has no size", files[tensors[i].file].location,
-                        shown(info.name), to_string(info.dtype, info.shape));
+                        base::shown(info.name), formats::to_string(info.dtype, info.shape));
     }
     infos.push_back(
         {.name = info.name,
@@ -57,7 +57,7 @@ void WeightCatalog::finish() {
          .bytes = type == at::ScalarType::Undefined ? 0 : static_cast<int64_t>(*bytes)});
     const auto [place, is_new] = index.emplace(info.name, i);
     if (!is_new) {
-      throw FormatError("{}: tensor {} is in {} and in {}", location, shown(info.name),
+      throw FormatError("{}: tensor {} is in {} and in {}", location, base::shown(info.name),
                         files[tensors[place->second].file].location,
                         files[tensors[i].file].location);
     }
@@ -66,16 +66,16 @@ void WeightCatalog::finish() {
 
 std::vector<std::string> find_weight_files(const std::string& location) {
   std::string file = location;
-  if (is_folder(location)) {
-    const auto storage = open_storage(location);
-    file = find_model_file(location,
+  if (storage::is_folder(location)) {
+    const auto storage = storage::open_storage(location);
+    file = formats::find_model_file(location,
                            [&](const char* name) { return storage->find(name).has_value(); });
   }
   if (!file.ends_with(kIndexEnd)) {
     return {file};
   }
   const std::string folder = file.substr(0, file.rfind('/') + 1);
-  const ShardedIndex index = read_sharded_index(*open_source(file));
+  const formats::ShardedIndex index = formats::read_sharded_index(*storage::open_source(file));
   std::vector<std::string> files{file};
   for (const std::string& shard : index.shards) {
     files.push_back(folder + shard);
@@ -86,18 +86,18 @@ std::vector<std::string> find_weight_files(const std::string& location) {
 WeightCatalog read_catalog(const std::string& location, const std::vector<std::string>& files,
                            const std::vector<std::string>& opened) {
   WeightCatalog catalog{.location = location};
-  std::optional<ShardedIndex> index;
+  std::optional<formats::ShardedIndex> index;
   for (size_t i = 0; i < files.size(); ++i) {
-    const auto source = open_source(opened[i]);
+    const auto source = storage::open_source(opened[i]);
     if (files[i].ends_with(kIndexEnd)) {
-      index = read_sharded_index(*source);
+      index = formats::read_sharded_index(*source);
       continue;
     }
-    WeightFile file = read_weight_file(*source);
+    formats::WeightFile file = formats::read_weight_file(*source);
     if (index) {
-      check_shard(*index, name_in_folder(files[i]), file.tensors);
+      formats::check_shard(*index, name_in_folder(files[i]), file.tensors);
     }
-    for (TensorInfo& info : file.tensors) {
+    for (formats::TensorInfo& info : file.tensors) {
       catalog.tensors.push_back({.info = std::move(info), .file = catalog.files.size()});
     }
     catalog.metadata.merge(file.metadata);
@@ -114,7 +114,7 @@ std::vector<uint8_t> to_bytes(const WeightCatalog& catalog) {
   Json files = Json::array();
   for (const CatalogFile& file : catalog.files) {
     Json checksums = Json::array();
-    for (const WeightChecksum& sum : file.checksums) {
+    for (const formats::WeightChecksum& sum : file.checksums) {
       checksums.push_back({sum.record, sum.offset_bytes, sum.size_bytes, sum.crc});
     }
     files.push_back({file.location, file.opened, file.size_bytes, std::move(checksums)});
@@ -153,9 +153,9 @@ WeightCatalog catalog_of(const std::vector<uint8_t>& bytes) {
   return catalog;
 }
 
-std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by) {
+std::unique_ptr<base::ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by) {
   auto source =
-      reads_by == ReadsBy::OneRank ? open_direct_source(file.opened) : open_source(file.opened);
+      reads_by == ReadsBy::OneRank ? storage::open_direct_source(file.opened) : storage::open_source(file.opened);
   if (source->size() != file.size_bytes) {
     throw IoError(
         "cannot read {}: it has {} bytes now and had {} when its headers were read; does another "
@@ -165,4 +165,4 @@ std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_
   return source;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -14,17 +14,17 @@
 #include "base/byte_source.h"
 #include "formats/weight_file.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 struct CatalogFile {
   std::string location;  // as the user's, for messages and other nodes
   std::string opened;    // what to open: the same, or this node's copy of it
   uint64_t size_bytes = 0;
-  std::vector<WeightChecksum> checksums;
+  std::vector<formats::WeightChecksum> checksums;
 };
 
 struct CatalogTensor {
-  TensorInfo info;
+  formats::TensorInfo info;
   size_t file = 0;  // which of the files
 };
 
@@ -56,6 +56,6 @@ enum class ReadsBy { OneRank, ManyRanks };
 
 // Opens a file of the catalog. Throws IoError if it has another size than when the headers were
 // read.
-std::unique_ptr<ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by);
+std::unique_ptr<base::ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -6,7 +6,7 @@
 
 #include "formats/archive/crc32.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 Checksums::Checksums(const LoadPlan& plan, uint64_t chunk_bytes)
     : plan_(plan), chunk_bytes_(chunk_bytes) {
@@ -31,7 +31,7 @@ void Checksums::add(uint64_t position, std::span<const std::byte> bytes) {
         std::min(record->position + record->sum->size_bytes, position + bytes.size());
     const size_t piece = first_piece_[static_cast<size_t>(record - records.begin())] +
                          (begin / chunk_bytes_ - record->position / chunk_bytes_);
-    pieces_[piece] = crc32(pieces_[piece], bytes.subspan(begin - position, end - begin));
+    pieces_[piece] = formats::crc32(pieces_[piece], bytes.subspan(begin - position, end - begin));
   }
 }
 
@@ -43,17 +43,17 @@ void Checksums::check() const {
     size_t piece = first_piece_[i];
     for (uint64_t begin = record.position; begin < end; ++piece) {
       const uint64_t next = std::min((begin / chunk_bytes_ + 1) * chunk_bytes_, end);
-      crc = crc32_combine(crc, pieces_[piece], next - begin);
+      crc = formats::crc32_combine(crc, pieces_[piece], next - begin);
       begin = next;
     }
     if (crc != record.sum->crc) {
       throw FormatError(
           "{}: tensor {} is damaged: storage {} ({} bytes at offset {}) has the CRC-32 {:08x}, and "
           "{:08x} was written; fetch the file again",
-          record.file->location, shown(record.tensor->info.name), shown(record.sum->record),
+          record.file->location, base::shown(record.tensor->info.name), base::shown(record.sum->record),
           record.sum->size_bytes, record.sum->offset_bytes, crc, record.sum->crc);
     }
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

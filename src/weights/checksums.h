@@ -9,7 +9,7 @@
 
 #include "weights/plan.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 class Checksums {
  public:
@@ -35,4 +35,4 @@ class Checksums {
   std::vector<uint32_t> pieces_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -14,7 +14,7 @@ std::string tensor_at(const LoadPlan& plan, uint64_t position) {
       plan.tensors.begin(), plan.tensors.end(), position,
       [](uint64_t value, const PlannedTensor& planned) { return value < planned.position; });
   const auto& planned = after == plan.tensors.begin() ? *after : *std::prev(after);
-  return shown(planned.tensor->info.name);
+  return base::shown(planned.tensor->info.name);
 }
 
 }  // namespace
@@ -111,4 +111,4 @@ void ChunkReader::read(uint64_t round) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -16,11 +16,11 @@
 #include "weights/checksums.h"
 #include "weights/plan.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 struct ReaderOptions {
   const LoadPlan* plan = nullptr;
-  std::span<const std::unique_ptr<ByteSource>> sources;  // of the catalog's files; null: not needed
+  std::span<const std::unique_ptr<base::ByteSource>> sources;  // of the catalog's files; null: not needed
   Checksums* checksums = nullptr;                        // null: nothing is compared
   uint64_t chunk_bytes = 0;
   uint64_t piece_bytes = 0;  // read at a time, of a chunk
@@ -64,4 +64,4 @@ class ChunkReader {
   std::vector<std::thread> threads_;  // last: they use the others
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

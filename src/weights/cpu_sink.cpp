@@ -12,7 +12,7 @@
 #include "weights/scalar_type.h"
 #include "weights/sink.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -22,8 +22,8 @@ constexpr size_t kAlignedBytes = 256 << 10;  // a multiple of every element's si
 // stride in the file: so the elements of a part of the file are few blocks of the target.
 class Blocks {
  public:
-  Blocks(const TensorInfo& info, const at::Tensor& target) : type_(scalar_type_of(info.dtype)) {
-    const auto strides = info.strides.empty() ? contiguous_strides(info.shape) : info.strides;
+  Blocks(const formats::TensorInfo& info, const at::Tensor& target) : type_(scalar_type_of(info.dtype)) {
+    const auto strides = info.strides.empty() ? formats::contiguous_strides(info.shape) : info.strides;
     std::vector<int64_t> order(info.shape.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -104,13 +104,13 @@ class CpuSink : public WeightSink {
  public:
   CpuSink(const LoadPlan& plan, std::span<const WeightTarget> targets) {
     for (const PlannedTensor& planned : plan.tensors) {
-      const TensorInfo& info = planned.tensor->info;
+      const formats::TensorInfo& info = planned.tensor->info;
       const at::Tensor& tensor = targets[planned.target].tensor;
       auto* const begin = static_cast<std::byte*>(tensor.mutable_data_ptr());
       Target target{.place = {begin, begin + tensor.nbytes()},
                     .element_bytes = c10::elementSize(scalar_type_of(info.dtype))};
       const bool is_contiguous_in_file =
-          info.strides.empty() || info.strides == contiguous_strides(info.shape);
+          info.strides.empty() || info.strides == formats::contiguous_strides(info.shape);
       target.is_plain = is_contiguous_in_file && tensor.is_contiguous() &&
                         tensor.scalar_type() == scalar_type_of(info.dtype);
       if (!target.is_plain) {
@@ -189,4 +189,4 @@ std::unique_ptr<WeightSink> make_cpu_sink(const LoadPlan& plan,
   return std::make_unique<CpuSink>(plan, targets);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -13,7 +13,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -174,4 +174,4 @@ bool FreshMemory::provide_small(std::byte* from, size_t bytes) {
   return has_small_;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

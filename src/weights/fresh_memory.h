@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 // Copies into memory that may be fresh, and has the kernel provide it in the way that proves to be
 // the faster one here and now: many small pages in one call, or huge ones. Huge pages are twice as
@@ -46,4 +46,4 @@ class FreshMemory {
   bool has_small_ = true;    // until it refuses to
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -32,38 +32,38 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 constexpr int kReadsUnderWay = 8;  // on a node
 constexpr uint64_t kMaxChunkBytes = 4 << 20;
 
-using Sources = std::vector<std::unique_ptr<ByteSource>>;
+using Sources = std::vector<std::unique_ptr<base::ByteSource>>;
 
 // Those files that the plan reads; null for the others.
-Sources open_sources(const WeightCatalog& catalog, const LoadPlan& plan, ReadsBy reads_by) {
+Sources open_sources(const weights::WeightCatalog& catalog, const weights::LoadPlan& plan, weights::ReadsBy reads_by) {
   Sources sources(catalog.files.size());
-  for (const ReadRange& range : plan.ranges) {
+  for (const weights::ReadRange& range : plan.ranges) {
     if (!sources[range.file]) {
-      sources[range.file] = open_file_of(catalog.files[range.file], reads_by);
+      sources[range.file] = weights::open_file_of(catalog.files[range.file], reads_by);
     }
   }
   return sources;
 }
 
-bool reads_remote(const WeightCatalog& catalog) {
+bool reads_remote(const weights::WeightCatalog& catalog) {
   return std::any_of(catalog.files.begin(), catalog.files.end(),
-                     [](const CatalogFile& file) { return is_remote(file.opened); });
+                     [](const weights::CatalogFile& file) { return storage::is_remote(file.opened); });
 }
 
 // All readers' slots together are the window; little is dealt out in equal chunks.
-uint64_t chunk_bytes_for(const LoadPlan& plan, LoadMode mode, uint64_t num_ranks,
+uint64_t chunk_bytes_for(const weights::LoadPlan& plan, LoadMode mode, uint64_t num_ranks,
                          uint64_t window_bytes) {
   if (mode == LoadMode::Each) {
-    return std::min(kOwnChunkBytes, window_bytes / kNumSlots);
+    return std::min(kOwnChunkBytes, window_bytes / weights::kNumSlots);
   }
   const uint64_t num_readers = mode == LoadMode::Rank0 ? 1 : num_ranks;
-  const uint64_t even = rounded_up((plan.stream_bytes + num_readers - 1) / num_readers, kPageBytes);
-  const uint64_t most = window_bytes / (kNumSlots * num_readers) / kPageBytes * kPageBytes;
-  return std::max(kPageBytes, std::min(even, std::clamp(most, kMinChunkBytes, kMaxChunkBytes)));
+  const uint64_t even = base::rounded_up((plan.stream_bytes + num_readers - 1) / num_readers, weights::kPageBytes);
+  const uint64_t most = window_bytes / (weights::kNumSlots * num_readers) / weights::kPageBytes * weights::kPageBytes;
+  return std::max(weights::kPageBytes, std::min(even, std::clamp(most, kMinChunkBytes, kMaxChunkBytes)));
 }
 
 // Between nodes Gloo works on copies of what it sends and gets.
-uint64_t window_bytes_of(const LoadOptions& options, const Neighbours& neighbours) {
+uint64_t window_bytes_of(const LoadOptions& options, const weights::Neighbours& neighbours) {
   return static_cast<uint64_t>(options.window_bytes) / (neighbours.num_nodes > 1 ? 2 : 1);
 }
 
@@ -72,12 +72,12 @@ class Load {
  public:
   struct Parts {
     Group& group;
-    const LoadPlan& plan;
+    const weights::LoadPlan& plan;
     const Sources& sources;
-    WeightSink& sink;
+    weights::WeightSink& sink;
     bool is_remote = false;
   };
-  Load(Parts parts, const Neighbours& neighbours, const LoadOptions& options)
+  Load(Parts parts, const weights::Neighbours& neighbours, const LoadOptions& options)
       : parts_(parts),
         plan_(parts.plan),
         options_(options),
@@ -85,7 +85,7 @@ class Load {
         chunk_bytes_(chunk_bytes_for(plan_, options.mode, static_cast<uint64_t>(parts.group.size()),
                                      window_bytes_of(options, neighbours))),
         checksums_(plan_, chunk_bytes_),
-        window_(make_window(parts.group, neighbours,
+        window_(weights::make_window(parts.group, neighbours,
                             {.mode = options.mode, .chunk_bytes = chunk_bytes_})),
         scatter_(plan_, parts.sink) {}
 
@@ -93,15 +93,15 @@ class Load {
     LoadReport report{.mode = options_.mode};
     const uint64_t sent = parts_.group.traffic().network_bytes_sent;
     std::exception_ptr error = move_chunks(report);
-    throw_together(parts_.group, error);
+    weights::throw_together(parts_.group, error);
     if (options_.verify) {
       add_pieces_of_others();
-      error = caught([&] {
+      error = weights::caught([&] {
         if (options_.mode != LoadMode::Rank0 || parts_.group.rank() == 0) {
           checksums_.check();
         }
       });
-      throw_together(parts_.group, error);
+      weights::throw_together(parts_.group, error);
       report.verified = plan_.is_verifiable;
     }
     report.network_bytes =
@@ -115,30 +115,30 @@ class Load {
     const uint64_t num_readers = window_->num_readers();
     const uint64_t num_chunks = (plan_.stream_bytes + chunk_bytes_ - 1) / chunk_bytes_;
     const uint64_t num_rounds = (num_chunks + num_readers - 1) / num_readers;
-    std::optional<ChunkReader> reader;
+    std::optional<weights::ChunkReader> reader;
     if (window_->reader()) {
       reader.emplace(reader_options(num_rounds));
     }
     std::exception_ptr error;
     for (uint64_t round = 0; round < num_rounds; ++round) {
       if (reader && !error) {
-        error = caught([&] { reader->await(round); });
+        error = weights::caught([&] { reader->await(round); });
       }
       if (!window_->share(round, !error)) {
         break;
       }
       if (reader) {
-        reader->allow(round + kNumSlots);
+        reader->allow(round + weights::kNumSlots);
       }
       if (!error) {
-        error = caught([&] { take(round, report); });
+        error = weights::caught([&] { take(round, report); });
       }
     }
     report.bytes_read = reader ? reader->bytes_read() : 0;
     return error;
   }
 
-  ReaderOptions reader_options(uint64_t num_rounds) {
+  weights::ReaderOptions reader_options(uint64_t num_rounds) {
     return {.plan = &plan_,
             .sources = parts_.sources,
             .checksums = options_.verify ? &checksums_ : nullptr,
@@ -147,7 +147,7 @@ class Load {
             .reader = *window_->reader(),
             .num_readers = window_->num_readers(),
             .num_rounds = num_rounds,
-            .num_ahead = kNumSlots,
+            .num_ahead = weights::kNumSlots,
             .num_threads = num_threads(),
             .slot = [this](uint64_t round) { return window_->slot(round); }};
   }
@@ -155,7 +155,7 @@ class Load {
   int num_threads() const {
     const bool is_alone = parts_.is_remote || options_.mode == LoadMode::Rank0;
     const int wanted = std::max(1, kReadsUnderWay / (is_alone ? 1 : num_local_));
-    return std::min(wanted, static_cast<int>(kNumSlots));  // each fills a slot
+    return std::min(wanted, static_cast<int>(weights::kNumSlots));  // each fills a slot
   }
 
   void take(uint64_t round, LoadReport& report) {
@@ -187,13 +187,13 @@ class Load {
   }
 
   const Parts parts_;
-  const LoadPlan& plan_;
+  const weights::LoadPlan& plan_;
   const LoadOptions options_;
   const int num_local_;
   const uint64_t chunk_bytes_;
-  Checksums checksums_;
-  const std::unique_ptr<Window> window_;
-  Scatter scatter_;
+  weights::Checksums checksums_;
+  const std::unique_ptr<weights::Window> window_;
+  weights::Scatter scatter_;
 };
 
 bool all_equal(const std::vector<int64_t>& numbers) {
@@ -204,7 +204,7 @@ bool all_equal(const std::vector<int64_t>& numbers) {
 void check_options(Group& group, const LoadOptions& options) {
   const auto number = (options.window_bytes << 8) | (static_cast<int64_t>(options.mode) << 2) |
                       (options.verify ? 2 : 0) | (options.sha256 ? 1 : 0);
-  if (!all_equal(gather_numbers(group, number))) {
+  if (!all_equal(weights::gather_numbers(group, number))) {
     throw UsageError("load_weights: the ranks gave different options; give all the same");
   }
   if (options.window_bytes < kMinWindowBytes) {
@@ -214,18 +214,18 @@ void check_options(Group& group, const LoadOptions& options) {
 }
 
 // Collective. Opens the files where they are needed; what is wrong with them all ranks throw.
-LoadChoice open_and_choose(const Weights& weights, const LoadPlan& plan, Group& group,
+weights::LoadChoice open_and_choose(const Weights& weights, const weights::LoadPlan& plan, Group& group,
                            LoadMode asked, int num_nodes, Sources& sources) {
   const bool same_tensors =
-      all_equal(gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
+      all_equal(weights::gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
   const bool is_shared = group.size() > 1 && (asked == LoadMode::Each || !same_tensors);
-  const auto error = caught([&] {
+  const auto error = weights::caught([&] {
     sources =
-        open_sources(weights.catalog(), plan, is_shared ? ReadsBy::ManyRanks : ReadsBy::OneRank);
+        open_sources(weights.catalog(), plan, is_shared ? weights::ReadsBy::ManyRanks : weights::ReadsBy::OneRank);
   });
-  const std::vector<int64_t> failed = gather_numbers(group, error ? 1 : 0);
+  const std::vector<int64_t> failed = weights::gather_numbers(group, error ? 1 : 0);
   const bool seen_by_all = std::count(failed.begin(), failed.end(), 1) == 0;
-  const LoadChoice choice = choose_mode(asked, {.location = weights.location(),
+  const weights::LoadChoice choice = weights::choose_mode(asked, {.location = weights.location(),
                                                 .num_ranks = group.size(),
                                                 .num_nodes = num_nodes,
                                                 .is_remote = reads_remote(weights.catalog()),
@@ -233,22 +233,22 @@ LoadChoice open_and_choose(const Weights& weights, const LoadPlan& plan, Group& 
                                                 .seen_by_all = seen_by_all || failed[0] != 0,
                                                 .bytes = plan.read_bytes});
   const bool counts = choice.mode != LoadMode::Rank0 || group.rank() == 0;
-  throw_together(group, counts ? error : nullptr);
+  weights::throw_together(group, counts ? error : nullptr);
   return choice;
 }
 
 // Collective: rank 0 reads every file whole.
 void check_digests(const Weights& weights, Group& group) {
-  const auto error = caught([&] {
+  const auto error = weights::caught([&] {
     if (group.rank() != 0) {
       return;
     }
-    for (const CatalogFile& file : weights.catalog().files) {
-      const auto sidecar = open_source(file.location + kSidecarSuffix);
-      verify_sidecar(*open_source(file.opened), read_sidecar(*sidecar, file.location));
+    for (const weights::CatalogFile& file : weights.catalog().files) {
+      const auto sidecar = storage::open_source(file.location + formats::kSidecarSuffix);
+      formats::verify_sidecar(*storage::open_source(file.opened), formats::read_sidecar(*sidecar, file.location));
     }
   });
-  throw_together(group, error);
+  weights::throw_together(group, error);
 }
 
 }  // namespace
@@ -257,11 +257,11 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
                         LoadOptions options) {
   const auto start = std::chrono::steady_clock::now();
   check_options(group, options);
-  LoadPlan plan;
-  throw_together(group, caught([&] { plan = make_plan(weights.catalog(), targets); }));
-  const Neighbours neighbours = find_neighbours(group);
+  weights::LoadPlan plan;
+  weights::throw_together(group, weights::caught([&] { plan = weights::make_plan(weights.catalog(), targets); }));
+  const weights::Neighbours neighbours = weights::find_neighbours(group);
   Sources sources;
-  const LoadChoice choice =
+  const weights::LoadChoice choice =
       open_and_choose(weights, plan, group, options.mode, neighbours.num_nodes, sources);
   options.mode = choice.mode;
   if (options.sha256) {
@@ -273,7 +273,7 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
               static_cast<double>(plan.read_bytes) / kMega, targets.size(), name_of(choice.mode),
               choice.reason.empty() ? "" : ": ", choice.reason);
   }
-  const auto sink = make_cpu_sink(plan, targets);
+  const auto sink = weights::make_cpu_sink(plan, targets);
   LoadReport report = Load({.group = group,
                             .plan = plan,
                             .sources = sources,

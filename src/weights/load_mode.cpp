@@ -2,16 +2,17 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
-// Below it the meetings of a window cost more than reading everything.
+// Below it, synchronising after each window costs more than reading everything.
 constexpr uint64_t kSmallBytes = 1 << 20;
 
 }  // namespace
+}  // namespace lockstep::weights
 
-std::string_view name_of(LoadMode mode) {
+std::string_view lockstep::name_of(LoadMode mode) {
   switch (mode) {
     case LoadMode::Auto:
       return "auto";
@@ -24,6 +25,8 @@ std::string_view name_of(LoadMode mode) {
   }
   throw UsageError("a load mode numbered {} does not exist", static_cast<int>(mode));
 }
+
+namespace lockstep::weights {
 
 LoadChoice choose_mode(LoadMode asked, const LoadSituation& situation) {
   if (asked != LoadMode::Auto) {
@@ -54,4 +57,4 @@ LoadChoice choose_mode(LoadMode asked, const LoadSituation& situation) {
                       situation.num_nodes, situation.num_nodes == 1 ? "" : "s")};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

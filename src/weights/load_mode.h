@@ -7,7 +7,7 @@
 
 #include <lockstep/weights/weights.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 // What all ranks know alike when they choose.
 struct LoadSituation {
@@ -28,4 +28,4 @@ struct LoadChoice {
 // Throws UsageError if `asked` cannot be done.
 LoadChoice choose_mode(LoadMode asked, const LoadSituation& situation);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

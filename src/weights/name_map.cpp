@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 namespace {
 
 constexpr std::string_view kWrapper = "module.";
@@ -103,4 +103,4 @@ NameMap map_names(std::span<const std::string> model_names, std::span<const std:
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

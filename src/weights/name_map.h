@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 struct NameRules {
   // What stands before the names of a backbone in models with a head ("bert."), on either side.
@@ -38,4 +38,4 @@ struct NameMap {
 NameMap map_names(std::span<const std::string> model_names, std::span<const std::string> file_names,
                   const NameRules& rules);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -11,7 +11,7 @@
 #include "base/config.h"
 #include "base/round.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -23,9 +23,9 @@ constexpr uint64_t kGapBytes = 64 << 10;
   for (const WeightInfo& info : catalog.infos) {
     names.push_back(info.name);
   }
-  const std::string near = nearest(name, names);
-  throw UsageError("{}: no tensor {} among its {}{}", catalog.location, shown(name), names.size(),
-                   near.empty() ? "" : fmt::format("; is {} meant?", shown(near)));
+  const std::string near = base::nearest(name, names);
+  throw UsageError("{}: no tensor {} among its {}{}", catalog.location, base::shown(name), names.size(),
+                   near.empty() ? "" : fmt::format("; is {} meant?", base::shown(near)));
 }
 
 void check_target(const WeightCatalog& catalog, const WeightTarget& target, size_t which) {
@@ -35,25 +35,25 @@ void check_target(const WeightCatalog& catalog, const WeightTarget& target, size
   if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
       !tensor.is_non_overlapping_and_dense()) {
     throw UsageError("{}: tensor {} can be loaded only into a dense CPU tensor", file,
-                     shown(target.name));
+                     base::shown(target.name));
   }
   if (tensor.sizes() != at::IntArrayRef(found.info.shape)) {
     throw UsageError("{}: tensor {} is {} and the one to be filled has the shape [{}]", file,
-                     shown(target.name), to_string(found.info.dtype, found.info.shape),
+                     base::shown(target.name), formats::to_string(found.info.dtype, found.info.shape),
                      fmt::join(tensor.sizes(), ", "));
   }
   if (catalog.infos[which].dtype == at::ScalarType::Undefined) {
-    throw UsageError("{}: tensor {} is {}, a type that libtorch lacks", file, shown(target.name),
-                     to_string(found.info.dtype, found.info.shape));
+    throw UsageError("{}: tensor {} is {}, a type that libtorch lacks", file, base::shown(target.name),
+                     formats::to_string(found.info.dtype, found.info.shape));
   }
 }
 
 void add_ranges(LoadPlan& plan, const WeightCatalog& catalog) {
   for (const PlannedTensor& planned : plan.tensors) {
-    const TensorInfo& info = planned.tensor->info;
+    const formats::TensorInfo& info = planned.tensor->info;
     const size_t file = planned.tensor->file;
     const uint64_t begin = info.offset_bytes / kPageBytes * kPageBytes;
-    const uint64_t end = std::min(rounded_up(info.offset_bytes + info.size_bytes, kPageBytes),
+    const uint64_t end = std::min(base::rounded_up(info.offset_bytes + info.size_bytes, kPageBytes),
                                   catalog.files[file].size_bytes);
     if (!plan.ranges.empty() && plan.ranges.back().file == file &&
         begin <= plan.ranges.back().end + kGapBytes) {
@@ -64,7 +64,7 @@ void add_ranges(LoadPlan& plan, const WeightCatalog& catalog) {
   }
   for (ReadRange& range : plan.ranges) {
     range.position = plan.stream_bytes;
-    plan.stream_bytes += rounded_up(range.end - range.begin, kPageBytes);
+    plan.stream_bytes += base::rounded_up(range.end - range.begin, kPageBytes);
     plan.read_bytes += range.end - range.begin;
   }
 }
@@ -78,16 +78,16 @@ const ReadRange& range_at(const LoadPlan& plan, size_t file, uint64_t offset) {
 }
 
 // The record that holds the tensor, unless there is none or a part of it is not read.
-const WeightChecksum* record_of(const LoadPlan& plan, const WeightCatalog& catalog,
+const formats::WeightChecksum* record_of(const LoadPlan& plan, const WeightCatalog& catalog,
                                 const CatalogTensor& tensor) {
   const auto& sums = catalog.files[tensor.file].checksums;
   const auto after = std::upper_bound(
       sums.begin(), sums.end(), tensor.info.offset_bytes,
-      [](uint64_t value, const WeightChecksum& sum) { return value < sum.offset_bytes; });
+      [](uint64_t value, const formats::WeightChecksum& sum) { return value < sum.offset_bytes; });
   if (after == sums.begin()) {
     return nullptr;
   }
-  const WeightChecksum& sum = *std::prev(after);
+  const formats::WeightChecksum& sum = *std::prev(after);
   const ReadRange& range = range_at(plan, tensor.file, tensor.info.offset_bytes);
   const uint64_t end = sum.offset_bytes + sum.size_bytes;
   const bool holds = tensor.info.offset_bytes + tensor.info.size_bytes <= end;
@@ -97,7 +97,7 @@ const WeightChecksum* record_of(const LoadPlan& plan, const WeightCatalog& catal
 void add_records(LoadPlan& plan, const WeightCatalog& catalog) {
   plan.is_verifiable = true;
   for (const PlannedTensor& planned : plan.tensors) {
-    const WeightChecksum* sum = record_of(plan, catalog, *planned.tensor);
+    const formats::WeightChecksum* sum = record_of(plan, catalog, *planned.tensor);
     if (sum == nullptr) {
       plan.is_verifiable = false;
       continue;
@@ -185,4 +185,4 @@ std::vector<ReadPart> parts_of(const LoadPlan& plan, uint64_t position, uint64_t
   return parts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -11,7 +11,7 @@
 
 #include "weights/catalog.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 inline constexpr uint64_t kPageBytes = 4096;  // what direct reads must be aligned to
 
@@ -31,7 +31,7 @@ struct PlannedTensor {
 // A record with a checksum that is read whole.
 struct PlannedRecord {
   const CatalogFile* file = nullptr;
-  const WeightChecksum* sum = nullptr;
+  const formats::WeightChecksum* sum = nullptr;
   const CatalogTensor* tensor = nullptr;  // the first one in it that was asked for
   uint64_t position = 0;
 };
@@ -63,4 +63,4 @@ struct ReadPart {
 // What is to be read for [position, position + bytes) of the stream.
 std::vector<ReadPart> parts_of(const LoadPlan& plan, uint64_t position, uint64_t bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

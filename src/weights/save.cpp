@@ -11,19 +11,19 @@
 namespace lockstep {
 namespace {
 
-DType dtype_of(const std::string& path, const NamedTensor& named) {
+formats::DType dtype_of(const std::string& path, const NamedTensor& named) {
   if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
       !named.tensor.device().is_cpu()) {
     throw UsageError("cannot write {}: tensor {} is not a dense tensor of the CPU", path,
-                     shown(named.name));
+                     base::shown(named.name));
   }
-  for (int i = 0; i <= static_cast<int>(DType::C128); ++i) {
-    if (scalar_type_of(static_cast<DType>(i)) == named.tensor.scalar_type()) {
-      return static_cast<DType>(i);
+  for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
+    if (weights::scalar_type_of(static_cast<formats::DType>(i)) == named.tensor.scalar_type()) {
+      return static_cast<formats::DType>(i);
     }
   }
   throw UsageError("cannot write {}: no file format has the type {} of tensor {}", path,
-                   toString(named.tensor.scalar_type()), shown(named.name));
+                   toString(named.tensor.scalar_type()), base::shown(named.name));
 }
 
 template <typename Writer>
@@ -34,26 +34,26 @@ void append(Writer& writer, const at::Tensor& tensor) {
 
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorInfo> infos;
+  std::vector<formats::TensorInfo> infos;
   std::map<std::string, at::Tensor> by_name;
   for (const NamedTensor& named : tensors) {
     infos.push_back(
         {.name = named.name, .dtype = dtype_of(path, named), .shape = named.tensor.sizes().vec()});
     by_name[named.name] = named.tensor;
   }
-  SafetensorsWriter writer(path, std::move(infos), metadata);
-  for (const TensorInfo& info : writer.tensors()) {
+  formats::SafetensorsWriter writer(path, std::move(infos), metadata);
+  for (const formats::TensorInfo& info : writer.tensors()) {
     append(writer, by_name.at(info.name));
   }
   writer.finish();
 }
 
 void save_torch(const std::string& path, std::span<const NamedTensor> tensors) {
-  StateDict state;
+  formats::StateDict state;
   for (const NamedTensor& named : tensors) {
     state.add(named.name, dtype_of(path, named), named.tensor.sizes().vec());
   }
-  TorchWriter writer(path, state.root, state.tensors, state.storages);
+  formats::TorchWriter writer(path, state.root, state.tensors, state.storages);
   for (const NamedTensor& named : tensors) {
     writer.begin();
     append(writer, named.tensor);
@@ -70,7 +70,7 @@ void check_names(const std::string& path, std::span<const NamedTensor> tensors) 
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end() || (!names.empty() && names.front().empty())) {
     throw UsageError("cannot write {}: the name {} is empty or stands there twice", path,
-                     shown(twice != names.end() ? *twice : names.front()));
+                     base::shown(twice != names.end() ? *twice : names.front()));
   }
 }
 

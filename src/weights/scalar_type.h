@@ -4,9 +4,9 @@
 
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 // libtorch's name for the type; Undefined for those it lacks (F4, F6).
-at::ScalarType scalar_type_of(DType dtype);
+at::ScalarType scalar_type_of(formats::DType dtype);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 void Scatter::put(uint64_t position, std::span<const std::byte> bytes) {
   const uint64_t end = position + bytes.size();
@@ -19,4 +19,4 @@ void Scatter::put(uint64_t position, std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -10,7 +10,7 @@
 
 #include "weights/plan.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 // Threads: one at a time.
 class WeightSink {
@@ -41,4 +41,4 @@ class Scatter {
   size_t next_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -8,14 +8,14 @@
 #include "storage/storage.h"
 #include "weights/agree.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 namespace {
 
 constexpr uint64_t kMaxBytes = 16'000'000;
 
 // One byte says whether there is a file, so that an empty file differs from none.
 std::vector<uint8_t> read(const std::string& folder, const std::string& name) {
-  const auto storage = open_storage(folder);
+  const auto storage = storage::open_storage(folder);
   const auto found = storage->find(name);
   if (!found) {
     return {0};
@@ -49,4 +49,4 @@ std::optional<std::string> read_small_file(const std::string& folder, const std:
   return std::string(bytes.begin() + 1, bytes.end());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -6,8 +6,10 @@
 #include <string>
 
 namespace lockstep {
-
 class Group;
+}  // namespace lockstep
+
+namespace lockstep::weights {
 
 // Collective: the text of file `name` in `folder` (a path or s3://), read by rank 0 alone; nothing
 // if there is no such file. Throws FormatError if it has more than 16 MB, and IoError, on every
@@ -15,4 +17,4 @@ class Group;
 std::optional<std::string> read_small_file(const std::string& folder, const std::string& name,
                                            Group& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

@@ -21,13 +21,13 @@ using Paths = std::vector<std::string>;
 template <typename Make>
 std::vector<uint8_t> from_rank0(Group& group, Make make) {
   std::vector<uint8_t> bytes;
-  const auto error = caught([&] {
+  const auto error = weights::caught([&] {
     if (group.rank() == 0) {
       bytes = make();
     }
   });
-  throw_together(group, error);
-  return broadcast_bytes(group, std::move(bytes));
+  weights::throw_together(group, error);
+  return weights::broadcast_bytes(group, std::move(bytes));
 }
 
 // A name that holds a newline is no name of weights.
@@ -47,37 +47,37 @@ Paths paths_of(const std::vector<uint8_t>& bytes) {
 
 // "s3://bucket/key" is bucket/key under the folder.
 std::string copy_of(const std::string& location, const std::string& cache_dir) {
-  const Location place = parse_location(location);
+  const storage::Location place = storage::parse_location(location);
   const std::string path = place.bucket + "/" + place.path;
-  check_relative(path, cache_dir);
+  storage::check_relative(path, cache_dir);
   return cache_dir + "/" + path;
 }
 
 // Every rank asks; the first one of a host copies, the others wait for it and find the copy.
 void fetch_copies(Group& group, const Paths& files, const Paths& copies) {
-  const auto error = caught([&] {
+  const auto error = weights::caught([&] {
     for (size_t i = 0; i < files.size(); ++i) {
-      fetch(files[i], copies[i]);
+      storage::fetch(files[i], copies[i]);
     }
   });
-  throw_together(group, error);
+  weights::throw_together(group, error);
 }
 
 }  // namespace
 
 Weights Weights::open(const std::string& location, Group& group, WeightsOptions options) {
   const Paths files =
-      paths_of(from_rank0(group, [&] { return lines_of(find_weight_files(location)); }));
+      paths_of(from_rank0(group, [&] { return lines_of(weights::find_weight_files(location)); }));
   Paths opened = files;
-  if (!options.cache_dir.empty() && is_remote(location)) {
+  if (!options.cache_dir.empty() && storage::is_remote(location)) {
     for (std::string& path : opened) {
       path = copy_of(path, options.cache_dir);
     }
     fetch_copies(group, files, opened);
   }
   const auto bytes =
-      from_rank0(group, [&] { return to_bytes(read_catalog(location, files, opened)); });
-  return Weights(std::make_shared<const WeightCatalog>(catalog_of(bytes)));
+      from_rank0(group, [&] { return weights::to_bytes(weights::read_catalog(location, files, opened)); });
+  return Weights(std::make_shared<const weights::WeightCatalog>(weights::catalog_of(bytes)));
 }
 
 Weights Weights::open(const std::string& location, WeightsOptions options) {
@@ -104,14 +104,14 @@ const std::map<std::string, std::string>& Weights::metadata() const {
 
 int64_t Weights::file_bytes() const {
   uint64_t bytes = 0;
-  for (const CatalogFile& file : catalog_->files) {
+  for (const weights::CatalogFile& file : catalog_->files) {
     bytes += file.size_bytes;
   }
   return static_cast<int64_t>(bytes);
 }
 
 bool Weights::has_checksums() const {
-  for (const CatalogFile& file : catalog_->files) {
+  for (const weights::CatalogFile& file : catalog_->files) {
     if (file.checksums.empty()) {
       return false;
     }

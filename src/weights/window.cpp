@@ -15,7 +15,7 @@
 #include "weights/agree.h"
 #include "weights/plan.h"
 
-namespace lockstep {
+namespace lockstep::weights {
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr uint64_t kNoteBytes = kPageBytes;
 at::Tensor allocate_pages(Group& group, uint64_t bytes) {
   const at::Tensor memory = group.allocate(static_cast<int64_t>(bytes + kPageBytes));
   const auto address = reinterpret_cast<uintptr_t>(memory.const_data_ptr());
-  const uint64_t before = rounded_up<uint64_t>(address, kPageBytes) - address;
+  const uint64_t before = base::rounded_up<uint64_t>(address, kPageBytes) - address;
   return memory.narrow(0, static_cast<int64_t>(before), static_cast<int64_t>(bytes));
 }
 
@@ -50,7 +50,7 @@ class OwnWindow : public Window {
   }
 
   const uint64_t chunk_bytes_;
-  const Mapping memory_;
+  const base::Mapping memory_;
 };
 
 // Ranks of one node see each other's slots; the ranks at the same place on each node, a rail, send
@@ -227,4 +227,4 @@ std::unique_ptr<Window> make_window(Group& group, const Neighbours& neighbours,
   throw InternalError("a window for no mode");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

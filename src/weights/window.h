@@ -14,7 +14,7 @@
 #include <lockstep/comm/group.h>
 #include <lockstep/weights/weights.h>
 
-namespace lockstep {
+namespace lockstep::weights {
 
 inline constexpr uint64_t kNumSlots = 4;
 
@@ -73,4 +73,4 @@ class Window {
 std::unique_ptr<Window> make_window(Group& group, const Neighbours& neighbours,
                                     WindowOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::weights

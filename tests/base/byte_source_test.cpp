@@ -26,7 +26,7 @@ void write(const std::string& path, const std::string& text) {
 TEST(FileSource, ReadsAnyPart) {
   const test::TempFolder folder;
   write(folder.at("a"), "0123456789");
-  const FileSource source(folder.at("a"));
+  const base::FileSource source(folder.at("a"));
   EXPECT_EQ(source.size(), 10u);
   EXPECT_EQ(source.read_text(3, 4), "3456");
   EXPECT_EQ(source.read_text(10, 0), "");
@@ -39,7 +39,7 @@ TEST(FileSource, ReadsAnyPart) {
 TEST(FileSource, SaysThatAFileShrankWhileItWasRead) {
   const test::TempFolder folder;
   write(folder.at("a"), "0123456789");
-  const FileSource source(folder.at("a"));
+  const base::FileSource source(folder.at("a"));
   std::filesystem::resize_file(folder.at("a"), 6);
   EXPECT_THAT([&] { source.read_text(2, 8); },
               ThrowsMessage<IoError>(AllOf(HasSubstr(folder.at("a")), HasSubstr("at offset 6"),
@@ -48,8 +48,8 @@ TEST(FileSource, SaysThatAFileShrankWhileItWasRead) {
 
 TEST(FileSource, RefusesWhatIsNoFile) {
   const test::TempFolder folder;
-  EXPECT_THROW(FileSource(folder.at("absent")), IoError);
-  EXPECT_THAT([&] { FileSource source(folder.at("")); },
+  EXPECT_THROW(base::FileSource(folder.at("absent")), IoError);
+  EXPECT_THAT([&] { base::FileSource source(folder.at("")); },
               ThrowsMessage<IoError>(HasSubstr("not a regular file")));
 }
 
@@ -57,21 +57,21 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   const test::TempFolder folder;
   write(folder.at("a"), "old");
   {
-    AtomicFile file(folder.at("a"));
+    base::AtomicFile file(folder.at("a"));
     file.append("new");
-    EXPECT_EQ(read_file(folder.at("a")), "old");
+    EXPECT_EQ(base::read_file(folder.at("a")), "old");
   }
-  EXPECT_EQ(read_file(folder.at("a")), "old");
+  EXPECT_EQ(base::read_file(folder.at("a")), "old");
   {
-    AtomicFile file(folder.at("a"));
+    base::AtomicFile file(folder.at("a"));
     file.append("new");
     file.append("er");
     EXPECT_EQ(file.size(), 5u);
     file.commit();
   }
-  EXPECT_EQ(read_file(folder.at("a")), "newer");
+  EXPECT_EQ(base::read_file(folder.at("a")), "newer");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.at("")), {}), 1);
-  EXPECT_THROW(AtomicFile(folder.at("absent/a")), IoError);
+  EXPECT_THROW(base::AtomicFile(folder.at("absent/a")), IoError);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct Settings {
   bool shuffle = false;
 };
 
-void read(Config& config, Settings& settings) {
+void read(base::Config& config, Settings& settings) {
   config.read("recipe", settings.recipe, {"cats", "none"});
   config.read("train.lr", settings.lr, {.min = 0});
   config.read("train.epochs", settings.epochs, {.min = 1, .max = 100});
@@ -48,7 +48,7 @@ void expect_usage_error(const std::function<void()>& body, const std::string& pa
 }
 
 TEST(Config, FileOverridesDefaultsAndSetOverridesTheFile) {
-  Config config = Config::from_text(kRecipe);
+  base::Config config = base::Config::from_text(kRecipe);
   config.set("train.lr=0.5");
   Settings settings;
   read(config, settings);
@@ -60,12 +60,12 @@ TEST(Config, FileOverridesDefaultsAndSetOverridesTheFile) {
 }
 
 TEST(Config, WhatWasUsedReadsBackToTheSame) {
-  Config config = Config::from_text(kRecipe);
+  base::Config config = base::Config::from_text(kRecipe);
   config.set("train.lr=2");  // a whole number for a real
   Settings settings;
   read(config, settings);
   const std::string text = config.effective();
-  Config again = Config::from_text(text);
+  base::Config again = base::Config::from_text(text);
   Settings same;
   read(again, same);
   EXPECT_EQ(again.effective(), text);
@@ -76,10 +76,10 @@ TEST(Config, WhatWasUsedReadsBackToTheSame) {
 
 TEST(Config, AnUnknownKeyNamesItsLineAndTheNearest) {
   Settings settings;
-  Config config = Config::from_text("[train]\nepoch = 3\n", "r.toml");
+  base::Config config = base::Config::from_text("[train]\nepoch = 3\n", "r.toml");
   expect_usage_error([&] { read(config, settings); },
                      "r.toml:2: there is no setting train.epoch; did you mean");
-  Config far = Config::from_text("zzzzzzzz = 3\n");
+  base::Config far = base::Config::from_text("zzzzzzzz = 3\n");
   expect_usage_error([&] { read(far, settings); }, "known: ");
 }
 
@@ -93,20 +93,20 @@ TEST(Config, AWrongTypeRangeOrChoiceIsNamed) {
            {"[train]\nshuffle = 1", "train.shuffle must be true or false"},
            {"recipe = 3", "recipe must be a text"},
            {"recipe = \"dogs\"", "\"dogs\" is not one of: cats, none"}}) {
-    Config config = Config::from_text(text);
+    base::Config config = base::Config::from_text(text);
     Settings settings;
     expect_usage_error([&] { read(config, settings); }, part);
   }
 }
 
 TEST(Config, BadTomlAndMissingFilesAreNamed) {
-  expect_usage_error([] { Config::from_text("a = = 3", "r.toml"); }, "r.toml:1");
-  expect_usage_error([] { Config::from_text("a = [1, 2]", "r.toml"); }, "a is a list");
-  expect_usage_error([] { Config::from_file("/no/such.toml"); }, "/no/such.toml");
+  expect_usage_error([] { base::Config::from_text("a = = 3", "r.toml"); }, "r.toml:1");
+  expect_usage_error([] { base::Config::from_text("a = [1, 2]", "r.toml"); }, "a is a list");
+  expect_usage_error([] { base::Config::from_file("/no/such.toml"); }, "/no/such.toml");
 }
 
 TEST(Config, SetTakesTomlOrABareWord) {
-  Config config;
+  base::Config config;
   config.set("recipe=cats");
   config.set("train.shuffle=true");
   Settings settings;
@@ -119,9 +119,9 @@ TEST(Config, SetTakesTomlOrABareWord) {
 
 TEST(Nearest, SuggestsOnlyWhatIsNear) {
   const std::vector<std::string> names = {"run", "train", "explain"};
-  EXPECT_EQ(nearest("tran", names), "train");
-  EXPECT_EQ(nearest("explian", names), "explain");
-  EXPECT_EQ(nearest("xxxxxxxx", names), "");
+  EXPECT_EQ(base::nearest("tran", names), "train");
+  EXPECT_EQ(base::nearest("explian", names), "explain");
+  EXPECT_EQ(base::nearest("xxxxxxxx", names), "");
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ std::string read_available(int fd) {
 }
 
 TEST(Console, WritesWhatWasAddedInOrder) {
-  FdPair pipe = make_pipe();
-  Console console({.fd = pipe.write.get()});
+  base::FdPair pipe = base::make_pipe();
+  base::Console console({.fd = pipe.write.get()});
   console.add({.writer = 1, .prefix = "r0: ", .text = "one\n"});
   console.add({.writer = 2, .prefix = "r1: ", .text = "unfinished"});
   console.add({.writer = 1, .text = "as it is", .is_raw = true});
@@ -42,8 +42,8 @@ TEST(Console, WritesWhatWasAddedInOrder) {
 }
 
 TEST(Console, ASlowReaderMakesABacklogNotABlock) {
-  FdPair pipe = make_pipe();
-  Console console({.fd = pipe.write.get()});
+  base::FdPair pipe = base::make_pipe();
+  base::Console console({.fd = pipe.write.get()});
   const std::string line(99, 'x');
   std::string expected, got;
   for (int i = 0; i < 5000; ++i) {
@@ -63,9 +63,9 @@ TEST(Console, ASlowReaderMakesABacklogNotABlock) {
 }
 
 TEST(Console, ShortWritesGoOnWhereTheyStopped) {
-  FdPair pipe = make_pipe();
+  base::FdPair pipe = base::make_pipe();
   ::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK);
-  Console console({.fd = pipe.write.get()});
+  base::Console console({.fd = pipe.write.get()});
   const std::string line = std::string(300000, 'x') + "\n";  // more than the pipe holds
   console.add({.writer = 1, .text = line, .is_raw = true});
   std::string got;
@@ -78,8 +78,8 @@ TEST(Console, ShortWritesGoOnWhereTheyStopped) {
 
 TEST(Console, AReaderThatLeftIsNoticed) {
   ::signal(SIGPIPE, SIG_IGN);
-  FdPair pipe = make_pipe();
-  Console console({.fd = pipe.write.get()});
+  base::FdPair pipe = base::make_pipe();
+  base::Console console({.fd = pipe.write.get()});
   pipe.read.reset();
   console.add({.writer = 1, .text = "x\n"});
   console.write_some();
@@ -90,10 +90,10 @@ TEST(Console, AReaderThatLeftIsNoticed) {
 }
 
 // What several writers leave on one console.
-std::string shown(const std::vector<ConsolePiece>& pieces) {
-  FdPair pipe = make_pipe();
-  Console console({.fd = pipe.write.get()});
-  for (const ConsolePiece& piece : pieces) {
+std::string shown(const std::vector<base::ConsolePiece>& pieces) {
+  base::FdPair pipe = base::make_pipe();
+  base::Console console({.fd = pipe.write.get()});
+  for (const base::ConsolePiece& piece : pieces) {
     console.add(piece);
   }
   console.write_some();
@@ -101,10 +101,10 @@ std::string shown(const std::vector<ConsolePiece>& pieces) {
 }
 
 TEST(Console, AnUnfinishedLineGoesOnOrIsEndedByAnother) {
-  const ConsolePiece loading{.writer = 1, .prefix = "r0: ", .text = "Loading... ", .is_open = true};
-  const ConsolePiece done{.writer = 1, .prefix = "r0: ", .text = "done\n"};
-  const ConsolePiece hello{.writer = 2, .prefix = "r1: ", .text = "hello\n"};
-  const ConsolePiece end{.writer = 1, .prefix = "r0: ", .text = ""};
+  const base::ConsolePiece loading{.writer = 1, .prefix = "r0: ", .text = "Loading... ", .is_open = true};
+  const base::ConsolePiece done{.writer = 1, .prefix = "r0: ", .text = "done\n"};
+  const base::ConsolePiece hello{.writer = 2, .prefix = "r1: ", .text = "hello\n"};
+  const base::ConsolePiece end{.writer = 1, .prefix = "r0: ", .text = ""};
   EXPECT_EQ(shown({loading, done}), "r0: Loading... done\n");
   EXPECT_EQ(shown({loading, hello, done}), "r0: Loading... \nr1: hello\nr0: done\n");
   EXPECT_EQ(shown({loading, end, hello}), "r0: Loading... \nr1: hello\n");
@@ -112,13 +112,13 @@ TEST(Console, AnUnfinishedLineGoesOnOrIsEndedByAnother) {
 }
 
 TEST(Console, BarsReplaceEachOtherAndLinesDoNot) {
-  const ConsolePiece back0{.writer = 1, .prefix = "r0: ", .text = "\r"};
-  const ConsolePiece back1{.writer = 2, .prefix = "r1: ", .text = "\r"};
-  const ConsolePiece bar0{
+  const base::ConsolePiece back0{.writer = 1, .prefix = "r0: ", .text = "\r"};
+  const base::ConsolePiece back1{.writer = 2, .prefix = "r1: ", .text = "\r"};
+  const base::ConsolePiece bar0{
       .writer = 1, .prefix = "r0: ", .text = "10%", .is_open = true, .is_redraw = true};
-  const ConsolePiece bar1{
+  const base::ConsolePiece bar1{
       .writer = 2, .prefix = "r1: ", .text = "20%", .is_open = true, .is_redraw = true};
-  const ConsolePiece line{.writer = 3, .prefix = "r2: ", .text = "line\n"};
+  const base::ConsolePiece line{.writer = 3, .prefix = "r2: ", .text = "line\n"};
   EXPECT_EQ(shown({back0, bar0, back0, bar0}), "\rr0: 10%\rr0: 10%");
   EXPECT_EQ(shown({bar0, back1, bar1}), "r0: 10%\rr1: 20%");
   EXPECT_EQ(shown({bar0, line, bar0}), "r0: 10%\nr2: line\nr0: 10%");
@@ -126,10 +126,10 @@ TEST(Console, BarsReplaceEachOtherAndLinesDoNot) {
 
 // A terminal is both of them, and of every agent.
 TEST(Console, ConsolesOfOnePlaceKnowOfEachOther) {
-  FdPair pipe = make_pipe();
-  ConsoleBoard board;
-  Console out({.fd = pipe.write.get(), .board = &board});
-  Console err({.fd = pipe.write.get(), .board = &board});
+  base::FdPair pipe = base::make_pipe();
+  base::ConsoleBoard board;
+  base::Console out({.fd = pipe.write.get(), .board = &board});
+  base::Console err({.fd = pipe.write.get(), .board = &board});
   out.add({.writer = 1, .prefix = "r0: ", .text = "Loading... ", .is_open = true});
   out.write_some();
   err.add({.writer = 2, .prefix = "r0: ", .text = "warning\n"});
@@ -139,10 +139,10 @@ TEST(Console, ConsolesOfOnePlaceKnowOfEachOther) {
 
 // Nor does it wait for another writer whose reader has stopped in the middle of a line.
 TEST(Console, NeverBlocks) {
-  FdPair pipe = make_pipe();
-  ConsoleBoard board;
-  Console first({.fd = pipe.write.get(), .board = &board});
-  Console second({.fd = pipe.write.get(), .board = &board});
+  base::FdPair pipe = base::make_pipe();
+  base::ConsoleBoard board;
+  base::Console first({.fd = pipe.write.get(), .board = &board});
+  base::Console second({.fd = pipe.write.get(), .board = &board});
   first.add({.writer = 1, .text = std::string(300000, 'x') + "\n"});  // more than the pipe holds
   first.write_some();
   EXPECT_GT(first.backlog(), 0u);
@@ -161,8 +161,8 @@ TEST(Console, NeverBlocks) {
 
 // The one piece that the pipe has no room for stays whole; lines after it are dropped, not torn.
 TEST(Console, AReaderWhoIsLeftMissesWhatComesUntilHeReads) {
-  FdPair pipe = make_pipe();
-  Console console({.fd = pipe.write.get()});
+  base::FdPair pipe = base::make_pipe();
+  base::Console console({.fd = pipe.write.get()});
   const std::string large = std::string(300000, 'x') + "\n";  // more than the pipe holds
   console.add({.writer = 1, .text = large});
   console.add({.writer = 1, .text = "queued\n"});
@@ -185,9 +185,9 @@ TEST(Console, AReaderWhoIsLeftMissesWhatComesUntilHeReads) {
 }
 
 TEST(Console, PrefixNamesTheNodeWhenThereAreSeveral) {
-  FdPair pipe = make_pipe();
-  EXPECT_EQ(line_prefix(2, 0, 1, pipe.write.get()), "r2: ");
-  EXPECT_EQ(line_prefix(6, 1, 2, pipe.write.get()), "n1 r6: ");
+  base::FdPair pipe = base::make_pipe();
+  EXPECT_EQ(base::line_prefix(2, 0, 1, pipe.write.get()), "r2: ");
+  EXPECT_EQ(base::line_prefix(6, 1, 2, pipe.write.get()), "n1 r6: ");
 }
 
 }  // namespace

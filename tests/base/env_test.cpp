@@ -13,8 +13,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Env env_of(std::map<std::string, std::string> variables) {
-  return Env(
+base::Env env_of(std::map<std::string, std::string> variables) {
+  return base::Env(
       [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
         const auto found = variables.find(name);
         return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -27,7 +27,7 @@ TEST(Env, AnEmptyValueIsUnset) {
 }
 
 TEST(Env, ReadsWholeNumbersInRange) {
-  const Env env = env_of({{"RANK", "3"}});
+  const base::Env env = env_of({{"RANK", "3"}});
   EXPECT_EQ(env.integer("RANK", 0, 7), 3);
   EXPECT_EQ(env.integer("MISSING", 0, 7), std::nullopt);
 }
@@ -56,9 +56,9 @@ TEST(Env, FlagsTakeTheUsualWordsAndNoOthers) {
 
 TEST(Env, TheDefaultReadsTheProcess) {
   ::setenv("LOCKSTEP_ENV_TEST", "here", 1);
-  EXPECT_EQ(Env().text("LOCKSTEP_ENV_TEST"), "here");
+  EXPECT_EQ(base::Env().text("LOCKSTEP_ENV_TEST"), "here");
   ::unsetenv("LOCKSTEP_ENV_TEST");
-  EXPECT_FALSE(Env().has("LOCKSTEP_ENV_TEST"));
+  EXPECT_FALSE(base::Env().has("LOCKSTEP_ENV_TEST"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 TEST(HostList, IsExpandedInOrder) {
-  const auto expand = [](const std::string& list) { return expand_host_list(list, "LIST"); };
+  const auto expand = [](const std::string& list) { return base::expand_host_list(list, "LIST"); };
   EXPECT_THAT(expand("login"), ElementsAre("login"));
   EXPECT_THAT(expand("b,a"), ElementsAre("b", "a"));
   EXPECT_THAT(expand("gpu[001-003,7],login"),
@@ -34,7 +34,7 @@ TEST(HostList, IsExpandedInOrder) {
 
 TEST(HostList, ThatIsMalformedIsNamed) {
   const auto says = [](const std::string& list) {
-    return refusal([&] { expand_host_list(list, "LIST"); });
+    return refusal([&] { base::expand_host_list(list, "LIST"); });
   };
   EXPECT_EQ(says(""), "LIST= is not a list that Slurm writes: a host has no name");
   EXPECT_THAT(says("a,,b"), HasSubstr("a host has no name"));
@@ -55,7 +55,7 @@ TEST(HostList, ThatIsAbsurdlyLongIsRefusedBeforeItIsExpanded) {
   for (const std::string list :
        {"n[1-65537]", "n[0-999999999]", "r[1-1000]n[1-1000]", "a[1-60000],b[1-60000]",
         "a[1-60000,70000-130000]", "a[1-999]b[1-999]c[1-999]d[1-999]"}) {
-    EXPECT_EQ(refusal([&] { expand_host_list(list, "LIST"); }),
+    EXPECT_EQ(refusal([&] { base::expand_host_list(list, "LIST"); }),
               "LIST=" + list + " names more than 65536 hosts");
   }
 }
@@ -64,13 +64,13 @@ TEST(TasksPerNode, AreCountedThrough) {
   const std::string list = "2(x3),1,4(x2)";
   std::vector<int> tasks;
   for (int node = 0; node < 6; ++node) {
-    tasks.push_back(tasks_on_node(list, node, "LIST"));
+    tasks.push_back(base::tasks_on_node(list, node, "LIST"));
   }
   EXPECT_THAT(tasks, ElementsAre(2, 2, 2, 1, 4, 4));
-  EXPECT_EQ(refusal([&] { tasks_on_node(list, 6, "LIST"); }),
+  EXPECT_EQ(refusal([&] { base::tasks_on_node(list, 6, "LIST"); }),
             "LIST=2(x3),1,4(x2) says nothing about node 6");
   for (const std::string wrong : {"", "x", "2(x", "2(x3", "2(3)", "(x3)", "2(x0)", "2(x3)1", ","}) {
-    EXPECT_THAT(refusal([&] { tasks_on_node(wrong, 0, "LIST"); }),
+    EXPECT_THAT(refusal([&] { base::tasks_on_node(wrong, 0, "LIST"); }),
                 HasSubstr("is no number of tasks such as 2 or 2(x3)"))
         << wrong;
   }

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 std::vector<std::string> split(const std::vector<std::string>& chunks) {
-  LineSplitter splitter;
+  base::LineSplitter splitter;
   std::vector<std::string> result;
   const auto emit = [&result](std::string_view line) { result.emplace_back(line); };
   for (const std::string& chunk : chunks) {
@@ -29,15 +29,15 @@ TEST(LineSplitter, LinesAreWholeHoweverTheyArrive) {
 }
 
 TEST(LineSplitter, LongLinesAreCutAndNothingIsLost) {
-  const std::string text = std::string(3 * kMaxLineBytes - 1, 'x') + "\nrest";
-  for (const size_t chunk_bytes : {size_t{1000}, kMaxLineBytes, text.size()}) {
+  const std::string text = std::string(3 * base::kMaxLineBytes - 1, 'x') + "\nrest";
+  for (const size_t chunk_bytes : {size_t{1000}, base::kMaxLineBytes, text.size()}) {
     std::vector<std::string> chunks;
     for (size_t at = 0; at < text.size(); at += chunk_bytes) {
       chunks.push_back(text.substr(at, chunk_bytes));
     }
     std::string joined;
     for (const std::string& line : split(chunks)) {
-      EXPECT_LE(line.size(), kMaxLineBytes);
+      EXPECT_LE(line.size(), base::kMaxLineBytes);
       joined += line;
     }
     EXPECT_EQ(joined, text);
@@ -45,7 +45,7 @@ TEST(LineSplitter, LongLinesAreCutAndNothingIsLost) {
 }
 
 TEST(LineSplitter, AnUnfinishedLineIsDueAfterAWhile) {
-  LineSplitter splitter;
+  base::LineSplitter splitter;
   std::string out;
   const auto emit = [&out](std::string_view text) { out += text; };
   EXPECT_TRUE(splitter.due().is_never());
@@ -53,7 +53,7 @@ TEST(LineSplitter, AnUnfinishedLineIsDueAfterAWhile) {
   EXPECT_TRUE(splitter.due().is_never());
   splitter.feed("Loading", emit);
   const auto due = splitter.due();
-  EXPECT_LE(due.remaining(), kUnfinishedLineWait);
+  EXPECT_LE(due.remaining(), base::kUnfinishedLineWait);
   splitter.feed("... ", emit);
   EXPECT_EQ(splitter.due().when(), due.when()) << "dots that keep coming must not put it off";
   splitter.finish(emit);
@@ -61,11 +61,11 @@ TEST(LineSplitter, AnUnfinishedLineIsDueAfterAWhile) {
   splitter.feed("done\n", emit);
   EXPECT_EQ(out, "whole\nLoading... done\n");
   splitter.feed(std::string(4096, 'x'), emit);
-  EXPECT_GT(splitter.due().remaining(), kUnfinishedLineWait) << "a full buffer is no prompt";
+  EXPECT_GT(splitter.due().remaining(), base::kUnfinishedLineWait) << "a full buffer is no prompt";
 }
 
 TEST(Tail, KeepsTheNewestLinesShortened) {
-  Tail tail;
+  base::Tail tail;
   EXPECT_EQ(tail.text(), "");
   for (int i = 0; i < 30; ++i) {
     tail.add(std::to_string(i) + "\n");
@@ -77,7 +77,7 @@ TEST(Tail, KeepsTheNewestLinesShortened) {
 }
 
 TEST(Tail, AProgressLineTakesOnePlace) {
-  Tail tail;
+  base::Tail tail;
   for (const char* line : {"start\n", "10%\r", "20%\r", "\r", "30%\r", "\n", "end\n"}) {
     tail.add(line);
   }
@@ -86,7 +86,7 @@ TEST(Tail, AProgressLineTakesOnePlace) {
 
 // tqdm begins every redraw with a carriage return, the first one too.
 TEST(Tail, AReturnBeforeAnythingElseIsHarmless) {
-  Tail tail;
+  base::Tail tail;
   tail.add("\r");
   EXPECT_EQ(tail.text(), "");
   for (const char* piece : {" 0%\r", "10%\r", "\r", "20%"}) {
@@ -100,7 +100,7 @@ TEST(Tail, AReturnBeforeAnythingElseIsHarmless) {
 }
 
 TEST(Tail, TheLineBeforeAProgressDisplayStays) {
-  Tail tail;
+  base::Tail tail;
   for (const char* piece : {"epoch 1\n", "\r", " 0%\r", "10%\n", "done\r", "\n"}) {
     tail.add(piece);
   }
@@ -108,7 +108,7 @@ TEST(Tail, TheLineBeforeAProgressDisplayStays) {
 }
 
 TEST(Tail, StreamsDoNotRunIntoEachOther) {
-  Tail tail;
+  base::Tail tail;
   tail.add("\r", 1);
   tail.add("10%\r", 1);
   tail.add("loss ", 0);

@@ -56,12 +56,12 @@ TEST_F(LogTest, LevelNamesAreThoseOfTheVariable) {
 
 // What a fresh process writes, and where, under the two variables: this binary runs itself as
 // `log_child`.
-Output run_child(std::map<std::string, std::string> env) {
-  ProcessOptions options;
+base::Output run_child(std::map<std::string, std::string> env) {
+  base::ProcessOptions options;
   options.argv = {"/proc/self/exe", "--gtest_also_run_disabled_tests",
                   "--gtest_filter=LogChild.DISABLED_Writes"};
   options.env = std::move(env);
-  return run_process(options, Deadline::after(std::chrono::seconds(20)));
+  return base::run_process(options, base::Deadline::after(std::chrono::seconds(20)));
 }
 
 TEST(LogChild, DISABLED_Writes) {  // run by the test below, in a process of its own
@@ -71,7 +71,7 @@ TEST(LogChild, DISABLED_Writes) {  // run by the test below, in a process of its
 }
 
 TEST(Log, GoesToStandardErrorAsTheVariablesSay) {
-  const Output plain = run_child({});
+  const base::Output plain = run_child({});
   EXPECT_THAT(plain.err, MatchesRegex("[0-9:.]+ r3 INFO a: info line\n"));
   EXPECT_EQ(plain.out.find("info line"), std::string::npos);
   EXPECT_NE(run_child({{"LOCKSTEP_LOG_LEVEL", "debug"}}).err.find("debug line"), std::string::npos);

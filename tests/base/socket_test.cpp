@@ -17,26 +17,26 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-Socket accept_one(Listener& listener) {
+base::Socket accept_one(base::Listener& listener) {
   pollfd entry{listener.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 10000), 1);
   return listener.accept();
 }
 
 TEST(Endpoint, ParsesAndPrints) {
-  const Endpoint plain = Endpoint::parse("10.0.1.10:29400", "x");
+  const base::Endpoint plain = base::Endpoint::parse("10.0.1.10:29400", "x");
   EXPECT_EQ(plain.host, "10.0.1.10");
   EXPECT_EQ(plain.port, 29400);
   EXPECT_EQ(plain.text(), "10.0.1.10:29400");
-  EXPECT_EQ(Endpoint::parse("[::1]:80", "x").host, "::1");
-  EXPECT_EQ(Endpoint::parse("[::1]:80", "x").text(), "[::1]:80");
+  EXPECT_EQ(base::Endpoint::parse("[::1]:80", "x").host, "::1");
+  EXPECT_EQ(base::Endpoint::parse("[::1]:80", "x").text(), "[::1]:80");
 }
 
 TEST(Endpoint, RefusesWhatIsNotOne) {
   for (const char* bad :
        {"", "host", "host:", ":80", "host:x", "host:65536", "::1:80", "host:-1"}) {
     try {
-      Endpoint::parse(bad, "LOCKSTEP_STORE");
+      base::Endpoint::parse(bad, "LOCKSTEP_STORE");
       FAIL() << bad;
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_STORE"));
@@ -45,20 +45,20 @@ TEST(Endpoint, RefusesWhatIsNotOne) {
 }
 
 TEST(Socket, CarriesBytesBothWays) {
-  Listener listener({"127.0.0.1", 0});
+  base::Listener listener({"127.0.0.1", 0});
   EXPECT_NE(listener.endpoint().port, 0);
-  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
-  Socket server = accept_one(listener);
-  client.send("hello", 5, Deadline::after(10s));
+  base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));
+  base::Socket server = accept_one(listener);
+  client.send("hello", 5, base::Deadline::after(10s));
   char text[6] = {};
-  server.receive(text, 5, Deadline::after(10s));
+  server.receive(text, 5, base::Deadline::after(10s));
   EXPECT_STREQ(text, "hello");
   EXPECT_EQ(client.local_host(), "127.0.0.1");
 }
 
 TEST(Socket, IsWatchedAsLongAsItIsTold) {
-  Listener listener({"127.0.0.1", 0});
-  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
+  base::Listener listener({"127.0.0.1", 0});
+  base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));
   const auto option = [&](int name) {
     int value = 0;
     socklen_t size = sizeof value;
@@ -66,7 +66,7 @@ TEST(Socket, IsWatchedAsLongAsItIsTold) {
     return value;
   };
   for (const auto& [time, ms] :
-       {std::pair(std::chrono::milliseconds(kDefaultLostAfter), 3000), std::pair(1ms, 501),
+       {std::pair(std::chrono::milliseconds(base::kDefaultLostAfter), 3000), std::pair(1ms, 501),
         std::pair(30000ms, 30500), std::pair(86400000ms, 86400500)}) {
     client.watch_liveness(time);
     EXPECT_EQ(option(TCP_USER_TIMEOUT), ms);
@@ -77,47 +77,47 @@ TEST(Socket, IsWatchedAsLongAsItIsTold) {
 }
 
 TEST(Socket, SilenceIsATimeoutAndAHangUpAnError) {
-  Listener listener({"127.0.0.1", 0});
-  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
-  Socket server = accept_one(listener);
+  base::Listener listener({"127.0.0.1", 0});
+  base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));
+  base::Socket server = accept_one(listener);
   char byte = 0;
-  EXPECT_THROW(client.receive(&byte, 1, Deadline::after(20ms)), TimeoutError);
-  server = Socket();
-  EXPECT_THROW(client.receive(&byte, 1, Deadline::after(10s)), IoError);
+  EXPECT_THROW(client.receive(&byte, 1, base::Deadline::after(20ms)), TimeoutError);
+  server = base::Socket();
+  EXPECT_THROW(client.receive(&byte, 1, base::Deadline::after(10s)), IoError);
 }
 
 TEST(Socket, APeerThatDoesNotReadIsATimeoutForTheSender) {
-  Listener listener({"127.0.0.1", 0});
-  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
-  Socket server = accept_one(listener);
+  base::Listener listener({"127.0.0.1", 0});
+  base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));
+  base::Socket server = accept_one(listener);
   const std::string large(64u << 20, 'x');
-  EXPECT_THROW(client.send(large.data(), large.size(), Deadline::after(100ms)), TimeoutError);
+  EXPECT_THROW(client.send(large.data(), large.size(), base::Deadline::after(100ms)), TimeoutError);
 }
 
 TEST(Socket, ConnectWaitsForAServerThatIsStarting) {
-  const Endpoint later = Listener({"127.0.0.1", 0}).endpoint();  // free again, and known
+  const base::Endpoint later = base::Listener({"127.0.0.1", 0}).endpoint();  // free again, and known
   std::thread server;
-  EXPECT_THROW(Socket::connect(later, Deadline::after(30ms)), TimeoutError);
-  Listener listener(later);
-  EXPECT_TRUE(static_cast<bool>(Socket::connect(later, Deadline::after(10s))));
+  EXPECT_THROW(base::Socket::connect(later, base::Deadline::after(30ms)), TimeoutError);
+  base::Listener listener(later);
+  EXPECT_TRUE(static_cast<bool>(base::Socket::connect(later, base::Deadline::after(10s))));
 }
 
 TEST(Socket, ShutdownWakesAReader) {
-  Listener listener({"127.0.0.1", 0});
-  Socket client = Socket::connect(listener.endpoint(), Deadline::after(10s));
-  Socket server = accept_one(listener);
+  base::Listener listener({"127.0.0.1", 0});
+  base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));
+  base::Socket server = accept_one(listener);
   std::thread reader([&] {
     char byte = 0;
-    EXPECT_THROW(client.receive(&byte, 1, Deadline::never()), IoError);
+    EXPECT_THROW(client.receive(&byte, 1, base::Deadline::never()), IoError);
   });
   client.shutdown();
   reader.join();
 }
 
 TEST(Listener, APortInUseIsNamed) {
-  const Listener first({"127.0.0.1", 0});
+  const base::Listener first({"127.0.0.1", 0});
   try {
-    const Listener second(first.endpoint());
+    const base::Listener second(first.endpoint());
     FAIL();
   } catch (const IoError& error) {
     EXPECT_THAT(error.what(), HasSubstr(first.endpoint().text()));
@@ -126,7 +126,7 @@ TEST(Listener, APortInUseIsNamed) {
 }
 
 TEST(Socket, ANameThatDoesNotResolveIsNamed) {
-  EXPECT_THROW(Socket::connect({"no.such.host.invalid", 1}, Deadline::after(10s)), IoError);
+  EXPECT_THROW(base::Socket::connect({"no.such.host.invalid", 1}, base::Deadline::after(10s)), IoError);
 }
 
 }  // namespace

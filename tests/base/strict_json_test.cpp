@@ -12,7 +12,7 @@ namespace {
 
 std::string refusal(const std::string& text) {
   try {
-    parse_strict_json("x", text);
+    base::parse_strict_json("x", text);
   } catch (const FormatError& error) {
     return error.what();
   }
@@ -20,7 +20,7 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(StrictJson, ReadsWhatIsJson) {
-  EXPECT_EQ(parse_strict_json("x", R"({"a": [1, {"a": 2}]})")["a"][1]["a"], 2);
+  EXPECT_EQ(base::parse_strict_json("x", R"({"a": [1, {"a": 2}]})")["a"][1]["a"], 2);
 }
 
 TEST(StrictJson, RefusesTheRestWithFileAndPlace) {
@@ -34,9 +34,9 @@ TEST(StrictJson, RefusesTheRestWithFileAndPlace) {
 }
 
 TEST(Quoted, ShowsNothingThatATerminalObeys) {
-  EXPECT_EQ(escaped("a\x1b[2J\xff\xe2\x80\xae가"), "a\\x1b[2J\\xff\\xe2\\x80\\xae가");
-  EXPECT_EQ(shown("name"), "\"name\"");
-  EXPECT_EQ(shown(std::string(200, 'n')), "\"" + std::string(120, 'n') + "\"...");
+  EXPECT_EQ(base::escaped("a\x1b[2J\xff\xe2\x80\xae가"), "a\\x1b[2J\\xff\\xe2\\x80\\xae가");
+  EXPECT_EQ(base::shown("name"), "\"name\"");
+  EXPECT_EQ(base::shown(std::string(200, 'n')), "\"" + std::string(120, 'n') + "\"...");
 }
 
 }  // namespace

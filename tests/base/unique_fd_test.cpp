@@ -36,10 +36,10 @@ class TemporaryFolder : public ::testing::Test {
 };
 
 TEST(UniqueFd, ClosesWhatItOwnsOnce) {
-  FdPair pipe = make_pipe();
+  base::FdPair pipe = base::make_pipe();
   const int fd = pipe.read.get();
   {
-    UniqueFd owner = std::move(pipe.read);
+    base::UniqueFd owner = std::move(pipe.read);
     EXPECT_TRUE(is_open(fd));
     EXPECT_FALSE(static_cast<bool>(pipe.read));
   }
@@ -47,8 +47,8 @@ TEST(UniqueFd, ClosesWhatItOwnsOnce) {
 }
 
 TEST(UniqueFd, EveryDescriptorIsClosedOnExec) {
-  const FdPair pipe = make_pipe();
-  const FdPair sockets = make_socket_pair(SOCK_STREAM);
+  const base::FdPair pipe = base::make_pipe();
+  const base::FdPair sockets = base::make_socket_pair(SOCK_STREAM);
   for (const int fd :
        {pipe.read.get(), pipe.write.get(), sockets.read.get(), sockets.write.get()}) {
     EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
@@ -57,7 +57,7 @@ TEST(UniqueFd, EveryDescriptorIsClosedOnExec) {
 
 TEST_F(TemporaryFolder, AMissingFileIsNamed) {
   try {
-    open_file(path("none"), O_RDONLY);
+    base::open_file(path("none"), O_RDONLY);
     FAIL();
   } catch (const IoError& error) {
     EXPECT_THAT(error.what(), HasSubstr(path("none")));
@@ -66,55 +66,55 @@ TEST_F(TemporaryFolder, AMissingFileIsNamed) {
 }
 
 TEST_F(TemporaryFolder, WritesWholeFilesOrNone) {
-  write_file_atomically(path("a"), "one");
-  EXPECT_EQ(read_file(path("a")), "one");
-  write_file_atomically(path("a"), "two");
-  EXPECT_EQ(read_file(path("a")), "two");
-  EXPECT_THROW(write_file_atomically(path("no/such/folder"), "x"), IoError);
+  base::write_file_atomically(path("a"), "one");
+  EXPECT_EQ(base::read_file(path("a")), "one");
+  base::write_file_atomically(path("a"), "two");
+  EXPECT_EQ(base::read_file(path("a")), "two");
+  EXPECT_THROW(base::write_file_atomically(path("no/such/folder"), "x"), IoError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
       << "nothing beside is left";
 }
 
 // Two processes of different PID namespaces may have one number, and write the same file.
 TEST_F(TemporaryFolder, TwoWritersOfOneFileEachLeaveItWhole) {
-  AtomicFile one(path("a"));
+  base::AtomicFile one(path("a"));
   one.append(std::string(1000, '1'));
-  AtomicFile other(path("a"));
+  base::AtomicFile other(path("a"));
   other.append("22");
   one.append(std::string(1000, '1'));
   one.commit();
-  EXPECT_EQ(read_file(path("a")), std::string(2000, '1'));
+  EXPECT_EQ(base::read_file(path("a")), std::string(2000, '1'));
   other.commit();
-  EXPECT_EQ(read_file(path("a")), "22");
+  EXPECT_EQ(base::read_file(path("a")), "22");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(TemporaryFolder, AFileLargerThanTheLimitIsRefused) {
-  write_file_atomically(path("a"), std::string(1000, 'x'));
-  EXPECT_EQ(read_file(path("a"), 1000).size(), 1000u);
-  EXPECT_THROW(read_file(path("a"), 999), IoError);
+  base::write_file_atomically(path("a"), std::string(1000, 'x'));
+  EXPECT_EQ(base::read_file(path("a"), 1000).size(), 1000u);
+  EXPECT_THROW(base::read_file(path("a"), 999), IoError);
 }
 
 TEST(Files, AFullDeviceIsAnError) {
-  const UniqueFd full = open_file("/dev/full", O_WRONLY);
-  EXPECT_THROW(write_all(full.get(), "x", 1), IoError);
+  const base::UniqueFd full = base::open_file("/dev/full", O_WRONLY);
+  EXPECT_THROW(base::write_all(full.get(), "x", 1), IoError);
 }
 
 TEST(Mapping, MapsAndUnmaps) {
-  Mapping mapping(-1, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+  base::Mapping mapping(-1, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE);
   mapping.data()[4095] = std::byte{7};
-  Mapping moved = std::move(mapping);
+  base::Mapping moved = std::move(mapping);
   EXPECT_EQ(mapping.data(), nullptr);
   EXPECT_EQ(moved.data()[4095], std::byte{7});
   moved.reset();
   EXPECT_EQ(moved.size(), 0u);
-  EXPECT_EQ(Mapping(-1, 0, PROT_READ, MAP_PRIVATE).data(), nullptr);
-  EXPECT_THROW(Mapping(-1, size_t{1} << 62, PROT_READ, MAP_PRIVATE), IoError);
+  EXPECT_EQ(base::Mapping(-1, 0, PROT_READ, MAP_PRIVATE).data(), nullptr);
+  EXPECT_THROW(base::Mapping(-1, size_t{1} << 62, PROT_READ, MAP_PRIVATE), IoError);
 }
 
 TEST(ErrnoText, NamesTheLimitOfOpenFiles) {
-  EXPECT_THAT(errno_text(EMFILE), HasSubstr("`ulimit -n`"));
-  EXPECT_THAT(errno_text(ENFILE), HasSubstr("fs.file-max"));
+  EXPECT_THAT(base::errno_text(EMFILE), HasSubstr("`ulimit -n`"));
+  EXPECT_THAT(base::errno_text(ENFILE), HasSubstr("fs.file-max"));
 }
 
 }  // namespace

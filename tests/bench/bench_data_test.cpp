@@ -16,14 +16,14 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Output bench(std::vector<std::string> arguments) {
+base::Output bench(std::vector<std::string> arguments) {
   std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "data"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  return run_process({.argv = std::move(argv), .env = {}},
-                     Deadline::after(std::chrono::minutes(1)));
+  return base::run_process({.argv = std::move(argv), .env = {}},
+                     base::Deadline::after(std::chrono::minutes(1)));
 }
 
-Output small(const TempFolder& folder, std::vector<std::string> more) {
+base::Output small(const TempFolder& folder, std::vector<std::string> more) {
   more.insert(more.end(), {"--pictures=5", "--token-megabytes=1", "--batch=2", "--repeats=2",
                            "--folder", folder.path()});
   return bench(more);
@@ -36,7 +36,7 @@ std::string standin(const TempFolder& folder, const std::string& lines) {
 
 TEST(BenchData, JsonHoldsEveryFigureAndNothingIsLeftBehind) {
   const TempFolder folder;
-  const Output output = small(folder, {"--json", "--peer=none"});
+  const base::Output output = small(folder, {"--json", "--peer=none"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   const json answer = json::parse(output.out);
   EXPECT_EQ(answer.at("pictures"), 5);
@@ -54,7 +54,7 @@ TEST(BenchData, JsonHoldsEveryFigureAndNothingIsLeftBehind) {
 TEST(BenchData, APeerIsMeasuredInTurn) {
   const TempFolder folder;
   const TempFolder bin;
-  const Output output =
+  const base::Output output =
       small(folder, {"--json", "--peer-python",
                      standin(bin, "echo ready; while read line; do echo 0.5 5; done\n")});
   ASSERT_TRUE(output.status.ok()) << output.err;
@@ -63,13 +63,13 @@ TEST(BenchData, APeerIsMeasuredInTurn) {
   EXPECT_DOUBLE_EQ(answer.at("peer_samples_per_s"), 10);
   EXPECT_GT(answer.at("speedup"), 0);
 
-  const Output absent = small(folder, {"--peer-python", standin(bin, "echo absent\n")});
+  const base::Output absent = small(folder, {"--peer-python", standin(bin, "echo absent\n")});
   ASSERT_TRUE(absent.status.ok()) << absent.err;
   EXPECT_THAT(absent.err, HasSubstr("has no torchvision, its figures are left out"));
   EXPECT_THAT(absent.out, AllOf(HasSubstr("samples/s"), HasSubstr("GB/s")));
-  const Output nowhere = small(folder, {"--peer-python", "/nowhere/python"});
+  const base::Output nowhere = small(folder, {"--peer-python", "/nowhere/python"});
   EXPECT_THAT(nowhere.err, HasSubstr("/nowhere/python cannot be started"));
-  const Output wrong = small(
+  const base::Output wrong = small(
       folder, {"--peer-python", standin(bin, "echo ready; while read line; do echo 1 4; done\n")});
   EXPECT_EQ(wrong.status.code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("the peer read 4 pictures of 5"));
@@ -83,7 +83,7 @@ TEST(BenchData, MistakesOnTheLineExitWith2) {
       {{"what"}, "there is no place for \"what\""},
   };
   for (const auto& [arguments, expected] : cases) {
-    const Output output = bench(arguments);
+    const base::Output output = bench(arguments);
     EXPECT_EQ(output.status.code, 2) << expected;
     EXPECT_THAT(output.err, HasSubstr(expected));
   }

@@ -17,15 +17,15 @@ using Text = std::vector<std::string>;
 
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
-Output bench(Text arguments) {
-  ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "ddp"}};
+base::Output bench(Text arguments) {
+  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "ddp"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  return run_process(options, Deadline::after(kPatience));
+  return base::run_process(options, base::Deadline::after(kPatience));
 }
 
 json bench_json(Text arguments) {
   arguments.emplace_back("--json");
-  const Output output = bench(std::move(arguments));
+  const base::Output output = bench(std::move(arguments));
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   EXPECT_EQ(output.err, "");
   return json::parse(output.out);
@@ -109,7 +109,7 @@ TEST(BenchDdp, WithoutAPeerItsFiguresAreNull) {
 }
 
 TEST(BenchDdp, TableHasARowPerVariant) {
-  const Output output = bench({"--model=transformer", "--ranks=1", "--steps=2", "--repeats=1"});
+  const base::Output output = bench({"--model=transformer", "--ranks=1", "--steps=2", "--repeats=1"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* text :
        {"transformer, 1 rank, 6.2 MB", "\n     bare ", "\n lockstep ", "\n     c10d ", "speedup"}) {
@@ -118,7 +118,7 @@ TEST(BenchDdp, TableHasARowPerVariant) {
 }
 
 TEST(BenchDdp, HelpNamesTheModels) {
-  const Output output = bench({"--help"});
+  const base::Output output = bench({"--help"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("mlp|convnet|transformer"));
 }
@@ -135,7 +135,7 @@ TEST(BenchDdp, AMistakeIsOneSentence) {
       {{"mlp"}, "no place for \"mlp\""},
   };
   for (const auto& [arguments, sentence] : cases) {
-    const Output output = bench(arguments);
+    const base::Output output = bench(arguments);
     EXPECT_EQ(output.status.code, 2) << sentence;
     EXPECT_THAT(output.err, HasSubstr(sentence));
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;

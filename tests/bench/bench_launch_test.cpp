@@ -16,7 +16,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using Text = std::vector<std::string>;
 
-Output bench_launch(const Text& arguments, std::map<std::string, std::string> env = {}) {
+base::Output bench_launch(const Text& arguments, std::map<std::string, std::string> env = {}) {
   Text all{"bench", "launch"};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return run_lockstep(all, std::move(env));
@@ -25,7 +25,7 @@ Output bench_launch(const Text& arguments, std::map<std::string, std::string> en
 TEST(BenchLaunch, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
   const TempFolder path;  // without torchrun, whatever this machine has
   std::filesystem::create_symlink("/bin/echo", path.path() + "/echo");
-  const Output output = bench_launch({"--ranks=3", "--repeats=1", "--peer=torchrun", "--json"},
+  const base::Output output = bench_launch({"--ranks=3", "--repeats=1", "--peer=torchrun", "--json"},
                                      {{"PATH", path.path()}});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.err, HasSubstr("there is no torchrun in PATH"));
@@ -69,7 +69,7 @@ class Standin {
 
 TEST(BenchLaunch, ThePeersJobsAreMeasuredBesideOurs) {
   const Standin peer(std::string(LOCKSTEP_BIN_DIR) + "/lockstep-torch bench launch");
-  const Output output = bench_launch({"--ranks=2", "--repeats=1", "--torchrun", peer.path()});
+  const base::Output output = bench_launch({"--ranks=2", "--repeats=1", "--torchrun", peer.path()});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("2 ranks, medians of 1\n"));
   EXPECT_THAT(output.out, HasSubstr("  C++, lockstep run "));
@@ -88,7 +88,7 @@ TEST(BenchLaunch, AWrongResultOfThePeerEndsTheRun) {
   };
   for (const auto& [job, sentence] : cases) {
     const Standin peer(job);
-    const Output output =
+    const base::Output output =
         bench_launch({"--ranks=2", "--repeats=1", "--json", "--torchrun", peer.path()});
     EXPECT_EQ(output.status.code, 1) << job;
     EXPECT_THAT(output.err, HasSubstr(sentence));
@@ -106,7 +106,7 @@ TEST(BenchLaunch, AMistakeIsOneSentence) {
       {{"torchrun"}, "no place for \"torchrun\""},
   };
   for (const auto& [arguments, sentence] : cases) {
-    const Output output = bench_launch(arguments);
+    const base::Output output = bench_launch(arguments);
     EXPECT_EQ(output.status.code, 2) << sentence;
     EXPECT_THAT(output.err, HasSubstr(sentence));
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;

@@ -19,10 +19,10 @@ using Text = std::vector<std::string>;
 
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
-Output bench(Text arguments) {
-  ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "load"}};
+base::Output bench(Text arguments) {
+  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "load"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  return run_process(options, Deadline::after(kPatience));
+  return base::run_process(options, base::Deadline::after(kPatience));
 }
 
 TEST(BenchLoad, GivesEveryFigure) {
@@ -33,7 +33,7 @@ TEST(BenchLoad, GivesEveryFigure) {
     if (format == "torch") {
       arguments.push_back("--fresh-memory");
     }
-    const Output output = bench(arguments);
+    const base::Output output = bench(arguments);
     ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
     const json answer = json::parse(output.out);
     EXPECT_GE(answer.at("file_bytes").get<double>(), 8e6);
@@ -56,7 +56,7 @@ TEST(BenchLoad, GivesEveryFigure) {
 
 TEST(BenchLoad, PrintsATableWithoutAPeer) {
   const TempFolder folder;
-  const Output output = bench({"--size", "2MB", "--ranks", "1", "--repeats", "1", "--folder",
+  const base::Output output = bench({"--size", "2MB", "--ranks", "1", "--repeats", "1", "--folder",
                                folder.path(), "--peer-python", folder.at("no-python")});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, AllOf(HasSubstr("cooperative"), HasSubstr("sequential"),
@@ -65,7 +65,7 @@ TEST(BenchLoad, PrintsATableWithoutAPeer) {
 
 TEST(BenchLoad, RefusesWhatItCannotMeasure) {
   const auto refused = [](Text arguments) {
-    const Output output = bench(std::move(arguments));
+    const base::Output output = bench(std::move(arguments));
     EXPECT_EQ(output.status.code, 2);
     return output.err;
   };

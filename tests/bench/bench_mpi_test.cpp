@@ -54,7 +54,7 @@ TEST(MpiArguments, BindRanksThatHaveACoreEach) {
 class MpiSearchTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("lockstep-bench-mpi-" + make_job_id());
+    folder_ = fs::temp_directory_path() / ("lockstep-bench-mpi-" + base::make_job_id());
     fs::create_directories(folder_ / "bin");
     path_ = std::getenv("PATH");
     ::setenv("PATH", (folder_ / "bin").c_str(), 1);

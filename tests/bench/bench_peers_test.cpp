@@ -55,7 +55,7 @@ if rank < ranks - 1:
 class BenchPeers : public ::testing::Test {
  protected:
   void SetUp() override {
-    home_ = fs::temp_directory_path() / ("lockstep-peers-" + make_job_id());
+    home_ = fs::temp_directory_path() / ("lockstep-peers-" + base::make_job_id());
     fs::create_directories(home_);
   }
 
@@ -71,11 +71,11 @@ class BenchPeers : public ::testing::Test {
     fs::permissions(home_ / name / "mpi_peer", fs::perms::owner_all);
   }
 
-  Output bench(const std::string& peers, const std::string& bytes) const {
-    return run_process({.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2",
+  base::Output bench(const std::string& peers, const std::string& bytes) const {
+    return base::run_process({.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2",
                                  "--repeats", "1", "--json", "--bytes", bytes, "--peer", peers},
                         .env = {{"LOCKSTEP_MPI_HOME", home_.string()}}},
-                       Deadline::after(kPatience));
+                       base::Deadline::after(kPatience));
   }
 
   fs::path home_;
@@ -84,7 +84,7 @@ class BenchPeers : public ::testing::Test {
 TEST_F(BenchPeers, AreMeasuredBesideEachOther) {
   add_mpi("mpich", "50", "right");
   add_mpi("openmpi", "40", "right");
-  const Output output = bench("gloo,mpich,openmpi", "4K,100000");
+  const base::Output output = bench("gloo,mpich,openmpi", "4K,100000");
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(output.err, "");
   const json answer = json::parse(output.out);
@@ -107,7 +107,7 @@ TEST_F(BenchPeers, AreMeasuredBesideEachOther) {
 
 TEST_F(BenchPeers, AWrongResultEndsTheRun) {
   add_mpi("mpich", "50", "wrong");
-  const Output output = bench("mpich", "4K");
+  const base::Output output = bench("mpich", "4K");
   EXPECT_EQ(output.status.code, 1) << output.err;
   EXPECT_THAT(output.err, HasSubstr("a wrong result by mpich at 4096 bytes on rank 1: element 5"));
   EXPECT_EQ(output.out, "");
@@ -115,7 +115,7 @@ TEST_F(BenchPeers, AWrongResultEndsTheRun) {
 
 TEST_F(BenchPeers, ALostRankEndsTheRun) {
   add_mpi("mpich", "50", "dies");
-  const Output output = bench("gloo,mpich", "4K");
+  const base::Output output = bench("gloo,mpich", "4K");
   EXPECT_FALSE(output.status.ok());
   EXPECT_FALSE(output.timed_out);
   EXPECT_THAT(output.err, HasSubstr("mpich"));
@@ -126,18 +126,18 @@ TEST_F(BenchPeers, TheMissingAreNamed) {
   add_mpi("mpich", "50", "right");
   fs::create_directories(home_ / "bin");
   for (const char* program : {"env", "python3"}) {
-    const Output found = run_process({.argv = {"sh", "-c", std::string("command -v ") + program}},
-                                     Deadline::after(kPatience));
+    const base::Output found = base::run_process({.argv = {"sh", "-c", std::string("command -v ") + program}},
+                                     base::Deadline::after(kPatience));
     std::ofstream(home_ / "bin" / program)
         << "#!/bin/sh\nPATH=" << std::getenv("PATH") << " exec "
         << found.out.substr(0, found.out.find('\n')) << " \"$@\"\n";
     fs::permissions(home_ / "bin" / program, fs::perms::owner_all);
   }
-  ProcessOptions options{
+  base::ProcessOptions options{
       .argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2", "--repeats", "1",
                "--json", "--bytes", "4K", "--peer", "intelmpi,mpich", "--mpi-home", home_.string()},
       .env = {{"PATH", (home_ / "bin").string()}, {"I_MPI_ROOT", ""}}};
-  const Output output = run_process(options, Deadline::after(kPatience));
+  const base::Output output = base::run_process(options, base::Deadline::after(kPatience));
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.err, HasSubstr("intelmpi is left out: no mpiexec of it is in PATH"));
   const json answer = json::parse(output.out);
@@ -147,7 +147,7 @@ TEST_F(BenchPeers, TheMissingAreNamed) {
 
   options.argv.erase(options.argv.end() - 3, options.argv.end());
   options.argv.emplace_back("intelmpi");
-  const Output alone = run_process(options, Deadline::after(kPatience));
+  const base::Output alone = base::run_process(options, base::Deadline::after(kPatience));
   EXPECT_EQ(alone.status.code, 2);
   EXPECT_THAT(alone.err, HasSubstr("no peer of --peer intelmpi is here (intelmpi: no mpiexec"));
 }
@@ -164,7 +164,7 @@ std::optional<std::string> openmpi_refusal() {
 
 TEST_F(BenchPeers, TheRealOpenMpiIsCompiledForAndChecked) {
   LOCKSTEP_NEEDS("mpi", openmpi_refusal());
-  const Output output = bench("gloo,openmpi", "4K,100001");
+  const base::Output output = bench("gloo,openmpi", "4K,100001");
   ASSERT_TRUE(output.status.ok()) << output.err;
   for (const json& result : json::parse(output.out).at("results")) {
     EXPECT_GT(result.at("peers").at("openmpi"), 0.1);

@@ -24,19 +24,19 @@ using Text = std::vector<std::string>;
 
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
-ProcessOptions bench_options(Text arguments) {
-  ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench"}};
+base::ProcessOptions bench_options(Text arguments) {
+  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return options;
 }
 
-Output bench(Text arguments) {
-  return run_process(bench_options(std::move(arguments)), Deadline::after(kPatience));
+base::Output bench(Text arguments) {
+  return base::run_process(bench_options(std::move(arguments)), base::Deadline::after(kPatience));
 }
 
 json bench_json(Text arguments) {
   arguments.emplace_back("--json");
-  const Output output = bench(std::move(arguments));
+  const base::Output output = bench(std::move(arguments));
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   EXPECT_EQ(output.err, "");
   return json::parse(output.out);
@@ -100,7 +100,7 @@ TEST(Bench, MeasuresEveryOperationAndType) {
 }
 
 TEST(Bench, TableHasARowPerSize) {
-  const Output output =
+  const base::Output output =
       bench({"allreduce", "--ranks=2", "--bytes=4K,128K", "--repeats=1", "--peer=none"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("\n    4 KiB "));
@@ -137,7 +137,7 @@ TEST(Bench, AMistakeIsOneSentence) {
       {{"--ranks", "2"}, "say first what to measure"},
   };
   for (const auto& [arguments, sentence] : cases) {
-    const Output output = bench(arguments);
+    const base::Output output = bench(arguments);
     EXPECT_EQ(output.status.code, 2) << sentence;
     EXPECT_THAT(output.err, HasSubstr(sentence));
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
@@ -177,7 +177,7 @@ class BenchNetworks : public ::testing::Test {
   // Other tests may come and go: only namespaces that were not there before count, and they get a
   // moment to end.
   bool nothing_new() const {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(20));
     while (!deadline.expired()) {
       const auto now = networks();
       if (std::includes(networks_.begin(), networks_.end(), now.begin(), now.end()) &&
@@ -208,11 +208,11 @@ TEST_F(BenchNetworks, TheRateLimitsBothAndNothingIsLeft) {
 }
 
 TEST_F(BenchNetworks, NothingIsLeftOfAKilledRun) {
-  ProcessOptions options = bench_options({"allreduce", "--ranks", "2", "--local-nodes", "2",
+  base::ProcessOptions options = bench_options({"allreduce", "--ranks", "2", "--local-nodes", "2",
                                           "--rate", "1mbit", "--bytes", "1M", "--json"});
-  Process process(options);
+  base::Process process(options);
   const size_t before = networks_.size();
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
   while (networks().size() < before + 3 && !deadline.expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

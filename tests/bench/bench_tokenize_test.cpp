@@ -14,18 +14,18 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Output bench(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
+base::Output bench(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
   std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "tokenize"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  return run_process({.argv = std::move(argv), .env = std::move(env)},
-                     Deadline::after(std::chrono::minutes(1)));
+  return base::run_process({.argv = std::move(argv), .env = std::move(env)},
+                     base::Deadline::after(std::chrono::minutes(1)));
 }
 
 TEST(BenchTokenize, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
   const TempFolder path;  // without python3, whatever this machine has
   for (const char* kind : {"wordpiece", "byte-bpe"}) {
     for (const char* script : {"english", "chinese", "mixed"}) {
-      const Output output = bench(
+      const base::Output output = bench(
           {"--tokenizer", kind, "--script", script, "--megabytes", "1", "--repeats", "2", "--json"},
           {{"PATH", path.path()}});
       ASSERT_TRUE(output.status.ok()) << output.err;
@@ -47,7 +47,7 @@ TEST(BenchTokenize, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
 
 TEST(BenchTokenize, AVocabularyAndATextOfTheUsersAreMeasured) {
   const TempFolder folder;
-  const Output output = bench({"--vocab", LOCKSTEP_SOURCE_DIR "/tests/tokenizers/golden/bpe",
+  const base::Output output = bench({"--vocab", LOCKSTEP_SOURCE_DIR "/tests/tokenizers/golden/bpe",
                                "--text", folder.file("text", "Hello\n"), "--peer=none"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(output.err, "");
@@ -67,19 +67,19 @@ TEST(BenchTokenize, IdsAreComparedWithThePeers) {
     return bench({"--vocab", vocabulary, "--text", text, "--repeats=1", "--json", "--peer-python",
                   standin(folder, lines)});
   };
-  const Output same = with(R"(printf '0.25\n\002\000\000\000\377\377\377\377')");
+  const base::Output same = with(R"(printf '0.25\n\002\000\000\000\377\377\377\377')");
   ASSERT_TRUE(same.status.ok()) << same.err;
   EXPECT_EQ(json::parse(same.out).at("peer"), "tokenizers");
   EXPECT_DOUBLE_EQ(json::parse(same.out).at("peer_mb_per_s"), 4e-6);
   EXPECT_GT(json::parse(same.out).at("speedup"), 0);
 
-  const Output other = with(R"(printf '0.25\n\001\000\000\000\377\377\377\377')");
+  const base::Output other = with(R"(printf '0.25\n\001\000\000\000\377\377\377\377')");
   EXPECT_EQ(other.status.code, 1);
   EXPECT_THAT(other.err, HasSubstr("id 0 (of 2) is 2 here and 1 under the peer"));
-  const Output fewer = with(R"(printf '0.25\n\002\000\000\000')");
+  const base::Output fewer = with(R"(printf '0.25\n\002\000\000\000')");
   EXPECT_EQ(fewer.status.code, 1);
   EXPECT_THAT(fewer.err, HasSubstr("id 1 (of 2) is -1 here and the end under the peer"));
-  const Output failed = with("echo it broke >&2; exit 3");
+  const base::Output failed = with("echo it broke >&2; exit 3");
   EXPECT_EQ(failed.status.code, 1);
   EXPECT_THAT(failed.err, AllOf(HasSubstr("the peer ended with exit code 3"), HasSubstr("broke")));
 }
@@ -98,7 +98,7 @@ TEST(BenchTokenize, MistakesOnTheLineExitWith2) {
       {{"what"}, "there is no place for \"what\""},
   };
   for (const auto& [arguments, expected] : cases) {
-    const Output output = bench(arguments);
+    const base::Output output = bench(arguments);
     EXPECT_EQ(output.status.code, 2) << expected;
     EXPECT_THAT(output.err, HasSubstr(expected));
   }

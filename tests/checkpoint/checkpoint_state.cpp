@@ -108,7 +108,7 @@ int64_t load_newest(const std::string& location, Group& group) {
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().filename() != kOwnerFile) {
+    if (entry.path().filename() != checkpoint_files::kOwnerFile) {
       names.push_back(entry.path().filename().string());
     }
   }

@@ -85,7 +85,7 @@ TEST_F(Corruption, OfAnyFileIsSeenAndTheOneBeforeIsUsed) {
   ASSERT_EQ(load_newest(folder_.path(), alone_), 2);
   for (const std::string& name : names_in(folder_.at("step-00000002"))) {
     const std::string file = folder_.at("step-00000002/" + name);
-    const std::string good = read_file(file);
+    const std::string good = base::read_file(file);
     for (const size_t size : {size_t{0}, good.size() / 2, good.size() - 1}) {
       write(file, good.substr(0, size));
       expect_seen(file);

@@ -33,7 +33,7 @@ std::optional<std::string> mounts_refusal() {
   std::optional<std::string> refusal;
   std::thread([&] {
     if (::unshare(CLONE_NEWNS) != 0) {
-      refusal = "no mount namespace: " + errno_text(errno);
+      refusal = "no mount namespace: " + base::errno_text(errno);
     }
   }).join();
   return refusal;
@@ -53,16 +53,16 @@ std::vector<int64_t> numbers(Group& group, int64_t number) {
 // Rank 0 mounts a small disk that only it and the others see, gone with the last of their threads.
 void enter_small_disk(Group& group, const std::string& folder) {
   if (group.rank() == 0) {
-    ASSERT_EQ(::unshare(CLONE_NEWNS), 0) << errno_text(errno);
-    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << errno_text(errno);
-    ASSERT_EQ(::mount("none", folder.c_str(), "tmpfs", 0, "size=4m"), 0) << errno_text(errno);
+    ASSERT_EQ(::unshare(CLONE_NEWNS), 0) << base::errno_text(errno);
+    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << base::errno_text(errno);
+    ASSERT_EQ(::mount("none", folder.c_str(), "tmpfs", 0, "size=4m"), 0) << base::errno_text(errno);
   }
   const int64_t pid = numbers(group, ::getpid())[0];
   const int64_t thread = numbers(group, ::gettid())[0];
   if (group.rank() != 0) {
-    const UniqueFd mounts = open_file(mounts_of(pid, thread), O_RDONLY);
-    ASSERT_EQ(::unshare(CLONE_FS), 0) << errno_text(errno);
-    ASSERT_EQ(::setns(mounts.get(), CLONE_NEWNS), 0) << errno_text(errno);
+    const base::UniqueFd mounts = base::open_file(mounts_of(pid, thread), O_RDONLY);
+    ASSERT_EQ(::unshare(CLONE_FS), 0) << base::errno_text(errno);
+    ASSERT_EQ(::setns(mounts.get(), CLONE_NEWNS), 0) << base::errno_text(errno);
   }
   group.barrier();
 }

@@ -25,16 +25,16 @@ using ::testing::Contains;
 using testing_support::die_now;
 using testing_support::rank_argument;
 
-SavePoint fatal_point;
+checkpoint_files::SavePoint fatal_point;
 
-void die_at(SavePoint point) {
+void die_at(checkpoint_files::SavePoint point) {
   if (point == fatal_point) {
     die_now();
   }
 }
 
 struct KillCase {
-  SavePoint point;
+  checkpoint_files::SavePoint point;
   std::vector<int> dies;
 };
 
@@ -49,8 +49,8 @@ void save_and_die(Group& group) {
   EXPECT_TRUE(save(writer, 1).committed);
   group.barrier();
   if (dies.find(std::to_string(group.rank())) != std::string::npos) {
-    fatal_point = static_cast<SavePoint>(point);
-    save_observer = die_at;
+    fatal_point = static_cast<checkpoint_files::SavePoint>(point);
+    checkpoint_files::save_observer = die_at;
   }
   writer.begin({.step = 2, .values = {{"counter", "2"}}}, sample_state(2));
   writer.wait_captured();
@@ -65,11 +65,11 @@ class Killed : public ::testing::TestWithParam<KillCase> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Points, Killed,
-    ::testing::Values(KillCase{SavePoint::Prepared, {0}}, KillCase{SavePoint::HalfWritten, {0}},
-                      KillCase{SavePoint::ShardsWritten, {0}},
-                      KillCase{SavePoint::ManifestWritten, {0}}, KillCase{SavePoint::Renamed, {0}},
-                      KillCase{SavePoint::Committed, {0}}, KillCase{SavePoint::HalfWritten, {1}},
-                      KillCase{SavePoint::HalfWritten, {0, 1}}));
+    ::testing::Values(KillCase{checkpoint_files::SavePoint::Prepared, {0}}, KillCase{checkpoint_files::SavePoint::HalfWritten, {0}},
+                      KillCase{checkpoint_files::SavePoint::ShardsWritten, {0}},
+                      KillCase{checkpoint_files::SavePoint::ManifestWritten, {0}}, KillCase{checkpoint_files::SavePoint::Renamed, {0}},
+                      KillCase{checkpoint_files::SavePoint::Committed, {0}}, KillCase{checkpoint_files::SavePoint::HalfWritten, {1}},
+                      KillCase{checkpoint_files::SavePoint::HalfWritten, {0, 1}}));
 
 TEST_P(Killed, LeavesNothingThatLies) {
   const TempFolder folder;
@@ -87,7 +87,7 @@ TEST_P(Killed, LeavesNothingThatLies) {
     EXPECT_EQ(check.problem, "");
   }
   Group alone = make_single_group();
-  const int64_t expected = param.point >= SavePoint::Renamed ? 2 : 1;
+  const int64_t expected = param.point >= checkpoint_files::SavePoint::Renamed ? 2 : 1;
   EXPECT_EQ(load_newest(location, alone), expected);
   EXPECT_THAT(names_in(location), Contains("latest"));
   CheckpointWriter writer(location, alone, {.keep_last = 1});

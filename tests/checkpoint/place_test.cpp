@@ -78,7 +78,7 @@ TEST(FolderOfCheckpoints, RefusesToReplaceALatestOrBestOfOthers) {
     folder.file(name, "what I think of it\n");
     EXPECT_THAT(refused(folder),
                 AllOf(HasSubstr("has not written " + folder.at(name)), HasSubstr("move it away")));
-    EXPECT_EQ(read_file(folder.at(name)), "what I think of it\n");
+    EXPECT_EQ(base::read_file(folder.at(name)), "what I think of it\n");
     EXPECT_EQ(names_in(folder.path()).size(), name == "latest" ? 3u : 4u) << "no record is left";
     folder.file(name, std::string(100'000, 'x'));
     EXPECT_THAT(refused(folder), HasSubstr(folder.at(name)));
@@ -98,14 +98,14 @@ TEST(FolderOfCheckpoints, CountsWhatWasSavedWhileItWaitedForThePlace) {
   {
     CheckpointWriter writer(elsewhere.path(), alone);
     ASSERT_TRUE(save(writer, 7).committed);
-    auto record = nlohmann::json::parse(read_file(elsewhere.at(kOwnerFile)));
+    auto record = nlohmann::json::parse(base::read_file(elsewhere.at(checkpoint_files::kOwnerFile)));
     record["boot"] = "of another host";
-    folder.file(kOwnerFile, record.dump());
+    folder.file(checkpoint_files::kOwnerFile, record.dump());
   }
   log::set_sink([&](log::Level, std::string_view line) {
     if (line.find("for a sign of it") != line.npos) {
       std::filesystem::rename(elsewhere.at("step-00000007"), folder.at("step-00000007"));
-      std::filesystem::remove(folder.at(kOwnerFile));
+      std::filesystem::remove(folder.at(checkpoint_files::kOwnerFile));
     }
   });
   {
@@ -142,8 +142,8 @@ TEST(FolderOfCheckpoints, AKillWhileAStepIsReplacedLeavesTheOldOne) {
               CheckpointWriter writer(rank_argument(), group);
               EXPECT_TRUE(save(writer, 7).committed);
               group.barrier();
-              save_observer = [](SavePoint point) {
-                if (point == SavePoint::ShardsMoved) {
+              checkpoint_files::save_observer = [](checkpoint_files::SavePoint point) {
+                if (point == checkpoint_files::SavePoint::ShardsMoved) {
                   die_now();
                 }
               };
@@ -212,7 +212,7 @@ TEST(Retention, ADamagedCheckpointDisplacesNone) {
     }
   }
   const std::string shard = folder.at("step-00000002/shard-00000-of-00001.safetensors");
-  const UniqueFd fd = open_file(shard, O_WRONLY);
+  const base::UniqueFd fd = base::open_file(shard, O_WRONLY);
   ASSERT_EQ(::pwrite(fd.get(), "?", 1, 100'000), 1);
   const test::Warnings warnings;
   CheckpointWriter writer(folder.path(), alone);

@@ -20,39 +20,39 @@ using Text = std::vector<std::string>;
 
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
-Output lockstep(Text arguments) {
+base::Output lockstep(Text arguments) {
   arguments.insert(arguments.begin(), LOCKSTEP_BIN_DIR "/lockstep");
-  return run_process({.argv = std::move(arguments)}, Deadline::after(kPatience));
+  return base::run_process({.argv = std::move(arguments)}, base::Deadline::after(kPatience));
 }
 
 // A checkpoint of one shard, whose bytes are a text.
 void write_checkpoint(const TempFolder& folder, int64_t step, const std::string& bytes) {
   const std::string name = "step-0000000" + std::to_string(step);
   std::filesystem::create_directory(folder.at(name));
-  ShardHash hash;
+  checkpoint_files::ShardHash hash;
   hash.add(bytes.data(), bytes.size());
   folder.file(name + "/shard-00000-of-00001.safetensors", bytes);
   folder.file(
       name + "/manifest.json",
-      manifest_text({.step = step,
+      checkpoint_files::manifest_text({.step = step,
                      .sequence = static_cast<uint64_t>(step),
                      .created_s = 1'700'000'000,
                      .score = 0.5,
                      .values = {{"epoch", "2"}},
                      .shards = {{"shard-00000-of-00001.safetensors", bytes.size(), hash.hex()}},
-                     .tensors = {{"w", DType::U8, {2, 4}, {{0, 0, 0, 8}}}}}));
+                     .tensors = {{"w", formats::DType::U8, {2, 4}, {{0, 0, 0, 8}}}}}));
 }
 
 TEST(InspectCheckpoint, ShowsOneAndVerifiesIt) {
   const TempFolder folder;
   write_checkpoint(folder, 1, "12345678");
-  const Output shown = lockstep({"inspect", folder.at("step-00000001")});
+  const base::Output shown = lockstep({"inspect", folder.at("step-00000001")});
   EXPECT_EQ(shown.status.code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("step-00000001: checkpoint of step 1, 8 B in 1 shards, saved "
                                    "2023-11-14 22:13:20 UTC, score 0.5\n1 tensors, 8 elements, "
                                    "8 B; XXH3 of every shard: not read\n  epoch = 2\n"));
   EXPECT_THAT(shown.out, HasSubstr("\nw     U8    [2, 4]  8 B   1\n"));
-  const Output verified = lockstep({"inspect", "--verify", folder.at("step-00000001")});
+  const base::Output verified = lockstep({"inspect", "--verify", folder.at("step-00000001")});
   EXPECT_EQ(verified.status.code, 0) << verified.err;
   EXPECT_THAT(verified.out, HasSubstr("XXH3 of every shard: verified\n"));
 }
@@ -64,11 +64,11 @@ TEST(InspectCheckpoint, NamesTheDamagedOnesOfAFolder) {
   write_checkpoint(folder, 3, "12345678");
   folder.file("step-00000002/shard-00000-of-00001.safetensors", "12345679");
   folder.file("step-00000003/manifest.json", "{}");
-  const Output verified = lockstep({"inspect", "--verify", folder.path()});
+  const base::Output verified = lockstep({"inspect", "--verify", folder.path()});
   EXPECT_EQ(verified.status.code, 1);
   EXPECT_THAT(verified.out, HasSubstr("safetensors: damaged: its XXH3 is "));
   EXPECT_THAT(verified.out, HasSubstr("not a manifest of a checkpoint"));
-  const Output spoken = lockstep({"inspect", "--verify", "--json", folder.path()});
+  const base::Output spoken = lockstep({"inspect", "--verify", "--json", folder.path()});
   EXPECT_EQ(spoken.status.code, 1);
   const json answer = json::parse(spoken.out).at("checkpoints");
   ASSERT_EQ(answer.size(), 3u);
@@ -82,14 +82,14 @@ TEST(InspectCheckpoint, NamesTheDamagedOnesOfAFolder) {
 TEST(InspectCheckpoint, OneThatWasNeverCommittedIsNone) {
   const TempFolder folder;
   std::filesystem::create_directory(folder.at("step-00000001"));
-  const Output shown = lockstep({"inspect", folder.at("step-00000001")});
+  const base::Output shown = lockstep({"inspect", folder.at("step-00000001")});
   EXPECT_EQ(shown.status.code, 1);
   EXPECT_THAT(shown.err, HasSubstr("this checkpoint was never committed"));
 }
 
 TEST(BenchCheckpoint, GivesEveryFigure) {
   const TempFolder folder;
-  const Output output =
+  const base::Output output =
       lockstep({"bench", "checkpoint", "--state", "9MB", "--ranks", "2", "--repeats", "1",
                 "--step-ms", "5", "--folder", folder.path(), "--json"});
   ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;

@@ -52,8 +52,8 @@ class RemoteCheckpoints : public ::testing::Test {
 
 std::vector<std::string> objects() {
   std::vector<std::string> paths;
-  for (const ObjectInfo& object : open_storage(kLocation)->list()) {
-    if (object.path != kOwnerFile) {
+  for (const storage::ObjectInfo& object : storage::open_storage(kLocation)->list()) {
+    if (object.path != checkpoint_files::kOwnerFile) {
       paths.push_back(object.path);
     }
   }
@@ -107,8 +107,8 @@ TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
         CheckpointWriter writer(kLocation, group);
         EXPECT_TRUE(save(writer, 1).committed);
         group.barrier();
-        save_observer = [](SavePoint point) {
-          if (point == SavePoint::ManifestWritten) {
+        checkpoint_files::save_observer = [](checkpoint_files::SavePoint point) {
+          if (point == checkpoint_files::SavePoint::ManifestWritten) {
             die_now();
           }
         };
@@ -125,7 +125,7 @@ TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
 }
 
 void put(const std::string& path, const std::string& text) {
-  const auto writer = open_storage(kLocation)->create(path);
+  const auto writer = storage::open_storage(kLocation)->create(path);
   writer->append(text);
   writer->commit();
 }

@@ -67,10 +67,10 @@ TEST(RoundTrip, EachRankWritesAnEvenShareAndEveryByteOnce) {
   }
   uint64_t bytes = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    const FileSource shard(
+    const base::FileSource shard(
         folder.at(fmt::format("step-00000001/shard-{:05}-of-00004.safetensors", rank)));
     EXPECT_NEAR(static_cast<double>(shard.size()), static_cast<double>(state_bytes) / 4, 100e3);
-    for (const TensorInfo& tensor : read_safetensors(shard).tensors) {  // as others read it
+    for (const formats::TensorInfo& tensor : formats::read_safetensors(shard).tensors) {  // as others read it
       bytes += tensor.size_bytes;
     }
   }

@@ -27,9 +27,9 @@ class NoMoreMemory {
 };
 
 TEST(Snapshot, WithoutMemoryForCopiesTheWriterIsWaitedFor) {
-  std::vector<std::byte> memory(3 * CopyPool::kBytes + 5);
-  CopyPool pool;
-  Snapshot snapshot({{memory.data(), memory.size()}}, pool);
+  std::vector<std::byte> memory(3 * checkpoint::CopyPool::kBytes + 5);
+  checkpoint::CopyPool pool;
+  checkpoint::Snapshot snapshot({{memory.data(), memory.size()}}, pool);
   uint64_t num_written = 0;
   std::thread writer;
   {

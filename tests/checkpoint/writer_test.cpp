@@ -43,8 +43,8 @@ using testing_support::run_ranks;
 
 std::atomic<bool> may_go_on = false;
 
-void hold_back(SavePoint point) {
-  while (point == SavePoint::Prepared && !may_go_on) {
+void hold_back(checkpoint_files::SavePoint point) {
+  while (point == checkpoint_files::SavePoint::Prepared && !may_go_on) {
     std::this_thread::yield();
   }
 }
@@ -90,7 +90,7 @@ TEST(Capture, TensorsMayChangeBeforeAnyByteIsWritten) {
   run_ranks(2,
             [](Group& group) {
               CheckpointWriter writer(rank_argument(), group);
-              save_observer = hold_back;
+              checkpoint_files::save_observer = hold_back;
               for (int64_t step = 1; step <= 2; ++step) {  // into fresh memory, then into used
                 may_go_on = false;
                 const auto state = sample_state(static_cast<uint64_t>(step));
@@ -103,7 +103,7 @@ TEST(Capture, TensorsMayChangeBeforeAnyByteIsWritten) {
                 EXPECT_FALSE(writer.is_busy());
                 EXPECT_EQ(load_newest(rank_argument(), group), step);
               }
-              save_observer = nullptr;
+              checkpoint_files::save_observer = nullptr;
             },
             {.argument = folder.path()});
 }
@@ -146,8 +146,8 @@ TEST(Retention, KeepsTheLastAndTheBest) {
             {.argument = folder.path()});
   EXPECT_THAT(names_in(folder.path()),
               ElementsAre("best", "latest", "step-00000001", "step-00000003", "step-00000004"));
-  EXPECT_EQ(read_file(folder.at("best")), "step-00000001\n");
-  EXPECT_EQ(read_file(folder.at("latest")), "step-00000004\n");
+  EXPECT_EQ(base::read_file(folder.at("best")), "step-00000001\n");
+  EXPECT_EQ(base::read_file(folder.at("latest")), "step-00000004\n");
   Group alone = make_single_group();
   EXPECT_EQ(load_newest(folder.at("best"), alone), 1);
   // Another run goes on behind what it finds, also from an older step.
@@ -247,11 +247,11 @@ TEST(CheckpointWriter, APlaceThatAnotherRunHasTakenIsLeftAlone) {
   Group alone = make_single_group();
   CheckpointWriter writer(folder.at("checkpoints"), alone);
   EXPECT_TRUE(save(writer, 1).committed);
-  const std::string record = folder.at(std::string("checkpoints/") + kOwnerFile);
-  auto owner = nlohmann::json::parse(read_file(record));
+  const std::string record = folder.at(std::string("checkpoints/") + checkpoint_files::kOwnerFile);
+  auto owner = nlohmann::json::parse(base::read_file(record));
   owner["token"] = "of another run";
   owner["host"] = "node7";
-  write_file_atomically(record, owner.dump());
+  base::write_file_atomically(record, owner.dump());
   const SaveResult result = save(writer, 2);
   EXPECT_FALSE(result.committed);
   EXPECT_THAT(result.error, AllOf(HasSubstr("taken by another run"), HasSubstr("node7")));

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Manifest sample() {
+checkpoint_files::Manifest sample() {
   return {.step = 100,
           .sequence = 7,
           .created_s = 1'700'000'000,
@@ -22,16 +22,16 @@ Manifest sample() {
           .values = {{"config", "lr = 3e-4\n"}, {"epoch", "2"}},
           .shards = {{"shard-00000-of-00002.safetensors", 4096 + 24, "00"},
                      {"shard-00001-of-00002.safetensors", 4096 + 8, "11"}},
-          .tensors = {{"w", DType::F32, {2, 3}, {{0, 4096, 0, 4}, {1, 4096, 4, 2}}},
-                      {"empty", DType::BF16, {0, 5}, {}},
-                      {"scalar", DType::F64, {}, {{0, 4112, 0, 1}}}},
+          .tensors = {{"w", formats::DType::F32, {2, 3}, {{0, 4096, 0, 4}, {1, 4096, 4, 2}}},
+                      {"empty", formats::DType::BF16, {0, 5}, {}},
+                      {"scalar", formats::DType::F64, {}, {{0, 4112, 0, 1}}}},
           .attachments = {{"tokenizer.json", {"attached-tokenizer.json", 466'247, "22"}},
                           {"empty", {"attached-empty", 0, "33"}}}};
 }
 
-std::string refused(const Manifest& manifest) {
+std::string refused(const checkpoint_files::Manifest& manifest) {
   try {
-    parse_manifest("m", manifest_text(manifest));
+    checkpoint_files::parse_manifest("m", checkpoint_files::manifest_text(manifest));
   } catch (const FormatError& error) {
     return error.what();
   }
@@ -39,8 +39,8 @@ std::string refused(const Manifest& manifest) {
 }
 
 TEST(Manifest, ComesBackAsItWas) {
-  const Manifest before = sample();
-  const Manifest after = parse_manifest("m", manifest_text(before));
+  const checkpoint_files::Manifest before = sample();
+  const checkpoint_files::Manifest after = checkpoint_files::parse_manifest("m", checkpoint_files::manifest_text(before));
   EXPECT_EQ(after.step, 100);
   EXPECT_EQ(after.sequence, 7u);
   EXPECT_EQ(after.created_s, 1'700'000'000);
@@ -51,31 +51,31 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(after.attachments[0].name, "tokenizer.json");
   EXPECT_EQ(after.attachments[0].stored.file, "attached-tokenizer.json");
   EXPECT_EQ(after.file(2).xxh3, "22") << "attachments follow the shards";
-  EXPECT_EQ(manifest_text(after), manifest_text(before));
+  EXPECT_EQ(checkpoint_files::manifest_text(after), checkpoint_files::manifest_text(before));
 }
 
 TEST(Manifest, EveryFlippedBitIsSeen) {
-  const std::string text = manifest_text(sample());
+  const std::string text = checkpoint_files::manifest_text(sample());
   for (size_t i = 0; i < text.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = text;
       damaged[i] = static_cast<char>(damaged[i] ^ 1 << bit);
-      EXPECT_THROW(parse_manifest("m", damaged), FormatError) << "bit " << bit << " of byte " << i;
+      EXPECT_THROW(checkpoint_files::parse_manifest("m", damaged), FormatError) << "bit " << bit << " of byte " << i;
     }
   }
 }
 
 TEST(Manifest, EveryShorterOneIsSeen) {
-  const std::string text = manifest_text(sample());
+  const std::string text = checkpoint_files::manifest_text(sample());
   for (size_t size = 0; size < text.size(); ++size) {
-    EXPECT_THROW(parse_manifest("m", text.substr(0, size)), FormatError) << size;
+    EXPECT_THROW(checkpoint_files::parse_manifest("m", text.substr(0, size)), FormatError) << size;
   }
-  EXPECT_THROW(parse_manifest("m", text + "\n"), FormatError);
+  EXPECT_THROW(checkpoint_files::parse_manifest("m", text + "\n"), FormatError);
 }
 
 TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
-  const auto refuses = [](const ManifestAttachment& attachment, const char* reason) {
-    Manifest manifest = sample();
+  const auto refuses = [](const checkpoint_files::ManifestAttachment& attachment, const char* reason) {
+    checkpoint_files::Manifest manifest = sample();
     manifest.attachments.push_back(attachment);
     EXPECT_THAT(refused(manifest), HasSubstr(reason)) << attachment.name;
   };
@@ -89,7 +89,7 @@ TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
   refuses({"x", {"manifest.json", 1, "44"}}, "stands there twice");
   refuses({"x", {"shard-00000-of-00002.safetensors", 1, "44"}}, "stands there twice");
   refuses({"x", {"attached-x", ~uint64_t{0}, "44"}}, "the limit is 268435456");
-  Manifest manifest = sample();
+  checkpoint_files::Manifest manifest = sample();
   for (int i = 0; i < 100; ++i) {
     manifest.attachments.push_back(
         {fmt::format("a{}", i), {fmt::format("attached-a{}", i), 1, "44"}});
@@ -98,7 +98,7 @@ TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
 }
 
 TEST(Manifest, WhatCannotBeIsRefused) {
-  Manifest manifest = sample();
+  checkpoint_files::Manifest manifest = sample();
   manifest.tensors[0].pieces[1].offset_bytes = 4097;
   EXPECT_EQ(refused(manifest), "m: the piece of tensor \"w\" at element 4 is not where it can be");
   manifest = sample();
@@ -125,18 +125,18 @@ TEST(Manifest, WhatCannotBeIsRefused) {
 }
 
 TEST(Manifest, OnlyTextIsWritten) {
-  Manifest manifest = sample();
+  checkpoint_files::Manifest manifest = sample();
   manifest.values["rng"] = "\xff\xfe";
-  EXPECT_THROW(manifest_text(manifest), UsageError);
+  EXPECT_THROW(checkpoint_files::manifest_text(manifest), UsageError);
 }
 
 TEST(CheckpointName, IsTheStep) {
-  EXPECT_EQ(checkpoint_name(100), "step-00000100");
-  EXPECT_EQ(step_of("step-00000100"), 100);
-  EXPECT_EQ(step_of("step-123456789"), 123456789);
+  EXPECT_EQ(checkpoint_files::checkpoint_name(100), "step-00000100");
+  EXPECT_EQ(checkpoint_files::step_of("step-00000100"), 100);
+  EXPECT_EQ(checkpoint_files::step_of("step-123456789"), 123456789);
   for (const char* name : {"step-100", "step-", "step-00000100x", "step--0000001", "stop-00000100",
                            ".step-00000100.part"}) {
-    EXPECT_EQ(step_of(name), std::nullopt) << name;
+    EXPECT_EQ(checkpoint_files::step_of(name), std::nullopt) << name;
   }
 }
 

@@ -8,13 +8,13 @@ namespace lockstep {
 namespace {
 
 TEST(OwnFiles, HaveTheNamesThatLockstepGives) {
-  EXPECT_EQ(shard_name(1, 4), "shard-00001-of-00004.safetensors");
-  EXPECT_EQ(shard_name(1, 4, 7), "shard-00001-of-00004-save-7.safetensors");
+  EXPECT_EQ(checkpoint_files::shard_name(1, 4), "shard-00001-of-00004.safetensors");
+  EXPECT_EQ(checkpoint_files::shard_name(1, 4, 7), "shard-00001-of-00004-save-7.safetensors");
   for (const std::string& name :
-       {std::string("manifest.json"), shard_name(0, 1), shard_name(7, 8, 0),
-        shard_name(123456, 200000, 12345678901), attachment_file_name("tokenizer.json"),
-        attachment_file_name("labels.txt", 7)}) {
-    EXPECT_TRUE(is_own_file(name)) << name;
+       {std::string("manifest.json"), checkpoint_files::shard_name(0, 1), checkpoint_files::shard_name(7, 8, 0),
+        checkpoint_files::shard_name(123456, 200000, 12345678901), checkpoint_files::attachment_file_name("tokenizer.json"),
+        checkpoint_files::attachment_file_name("labels.txt", 7)}) {
+    EXPECT_TRUE(checkpoint_files::is_own_file(name)) << name;
   }
 }
 
@@ -25,7 +25,7 @@ TEST(OwnFiles, AreNoOthers) {
         "shard-00000-of-00001-save-1-mine.safetensors", "my-shard-00000-of-00001.safetensors",
         "shard-000000-of-00001.safetensors", "shard-00000-of-00001", "shard-.safetensors",
         "model.safetensors", "attached-", "attached-my notes.txt", "attached", "attached-.x"}) {
-    EXPECT_FALSE(is_own_file(name)) << name;
+    EXPECT_FALSE(checkpoint_files::is_own_file(name)) << name;
   }
 }
 

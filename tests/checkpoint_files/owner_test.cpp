@@ -30,26 +30,26 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr OwnerTimes kShort{.beat = milliseconds(20), .patience = milliseconds(200)};
+constexpr checkpoint_files::OwnerTimes kShort{.beat = milliseconds(20), .patience = milliseconds(200)};
 
 std::string record_in(const TempFolder& folder) {
-  return folder.at(kOwnerFile);
+  return folder.at(checkpoint_files::kOwnerFile);
 }
 
 // The record of a host that has another start than this one, so that only its beat tells.
 void make_foreign(const std::string& path) {
-  auto record = nlohmann::json::parse(read_file(path));
+  auto record = nlohmann::json::parse(base::read_file(path));
   record["boot"] = "another";
   record["token"] = "of another run";
   record["host"] = "node7";
-  write_file_atomically(path, record.dump());
+  base::write_file_atomically(path, record.dump());
 }
 
 // Leaves a record behind, as a run that was killed does.
 void leave_record(const std::string& folder) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto owner = claim_place(folder);
+    const auto owner = checkpoint_files::claim_place(folder);
     ::kill(::getpid(), SIGKILL);
   }
   int status = 0;
@@ -60,42 +60,42 @@ void leave_record(const std::string& folder) {
 TEST(PlaceOwner, RefusesASecondRunAndSaysWhoHasIt) {
   const TempFolder folder;
   {
-    const auto owner = claim_place(folder.path());
-    EXPECT_THAT(refusal([&] { claim_place(folder.path()); }),
+    const auto owner = checkpoint_files::claim_place(folder.path());
+    EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }),
                 AllOf(HasSubstr(folder.path() + " is in use"),
                       HasSubstr("pid " + std::to_string(::getpid()) + " on "),
                       HasSubstr("a checkpoint.dir of its own"), HasSubstr(record_in(folder))));
     owner->check();
   }
   EXPECT_FALSE(std::filesystem::exists(record_in(folder)));
-  claim_place(folder.path())->check();
+  checkpoint_files::claim_place(folder.path())->check();
 }
 
 // What other hosts go by.
 TEST(PlaceOwner, ARunThatLivesChangesItsRecord) {
   const TempFolder folder;
-  const auto owner = claim_place(folder.path(), kShort);
-  const std::string first = read_file(record_in(folder));
+  const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
+  const std::string first = base::read_file(record_in(folder));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (read_file(record_in(folder)) == first && std::chrono::steady_clock::now() < end) {
+  while (base::read_file(record_in(folder)) == first && std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
   }
-  EXPECT_NE(read_file(record_in(folder)), first);
+  EXPECT_NE(base::read_file(record_in(folder)), first);
 }
 
 TEST(PlaceOwner, ALinkThatSomebodyPlantedIsNotWrittenThrough) {
   const TempFolder folder;
   const std::string victim = folder.file("victim", "");
   std::filesystem::create_symlink(victim, record_in(folder));
-  EXPECT_THROW(claim_place(folder.path()), IoError);
-  EXPECT_EQ(read_file(victim), "");
+  EXPECT_THROW(checkpoint_files::claim_place(folder.path()), IoError);
+  EXPECT_EQ(base::read_file(victim), "");
 }
 
 TEST(PlaceOwner, TakesAtOnceWhatAKilledRunLeft) {
   const TempFolder folder;
   leave_record(folder.path());
   ASSERT_TRUE(std::filesystem::exists(record_in(folder)));
-  claim_place(folder.path())->check();  // with its patience of half a minute untouched
+  checkpoint_files::claim_place(folder.path())->check();  // with its patience of half a minute untouched
 }
 
 TEST(PlaceOwner, WaitsForASignOfARunOnAnotherHost) {
@@ -105,17 +105,17 @@ TEST(PlaceOwner, WaitsForASignOfARunOnAnotherHost) {
   std::atomic<bool> is_over = false;
   std::thread other([&] {  // it lives
     for (int beat = 0; !is_over; ++beat) {
-      auto record = nlohmann::json::parse(read_file(record_in(folder)));
+      auto record = nlohmann::json::parse(base::read_file(record_in(folder)));
       record["beat"] = beat;
-      write_file_atomically(record_in(folder), record.dump());
+      base::write_file_atomically(record_in(folder), record.dump());
       std::this_thread::yield();
     }
   });
-  const std::string said = refusal([&] { claim_place(folder.path(), kShort); });
+  const std::string said = refusal([&] { checkpoint_files::claim_place(folder.path(), kShort); });
   is_over = true;
   other.join();
   EXPECT_THAT(said, HasSubstr("on node7"));
-  claim_place(folder.path(), kShort)->check();  // now it does not
+  checkpoint_files::claim_place(folder.path(), kShort)->check();  // now it does not
 }
 
 TEST(PlaceOwner, TakesAPlaceThatIsGivenUpWhileItWaits) {
@@ -130,9 +130,9 @@ TEST(PlaceOwner, TakesAPlaceThatIsGivenUpWhileItWaits) {
     }
   });
   {
-    const auto owner = claim_place(folder.path(), kShort);
+    const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
     owner->check();
-    EXPECT_THAT(refusal([&] { claim_place(folder.path()); }), HasSubstr("is in use"));
+    EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }), HasSubstr("is in use"));
   }
   log::set_sink({});
   EXPECT_EQ(num_waits, 1);
@@ -141,7 +141,7 @@ TEST(PlaceOwner, TakesAPlaceThatIsGivenUpWhileItWaits) {
 
 TEST(PlaceOwner, SeesThatAnotherHasTakenOver) {
   const TempFolder folder;
-  const auto owner = claim_place(folder.path(), kShort);
+  const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
   make_foreign(record_in(folder));
   EXPECT_THAT([&] { owner->check(); },
               ThrowsMessage<IoError>(AllOf(HasSubstr("taken by another run"), HasSubstr("node7"))));
@@ -149,18 +149,18 @@ TEST(PlaceOwner, SeesThatAnotherHasTakenOver) {
 
 TEST(PlaceOwner, SurvivesThatTheFolderIsCleared) {
   const TempFolder folder;
-  const auto owner = claim_place(folder.path(), kShort);
+  const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
   std::filesystem::remove(record_in(folder));
   owner->check();
-  EXPECT_THAT(refusal([&] { claim_place(folder.path()); }), HasSubstr("is in use"));
+  EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }), HasSubstr("is in use"));
 }
 
 TEST(PlaceOwner, LeavesNoEmptyFolders) {
   const TempFolder folder;
-  claim_place(folder.at("a/b/c"))->check();
+  checkpoint_files::claim_place(folder.at("a/b/c"))->check();
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   {
-    const auto owner = claim_place(folder.at("a/b"));
+    const auto owner = checkpoint_files::claim_place(folder.at("a/b"));
     folder.file("a/kept", "");
   }
   EXPECT_FALSE(std::filesystem::exists(folder.at("a/b")));
@@ -170,9 +170,9 @@ TEST(PlaceOwner, LeavesNoEmptyFolders) {
 TEST(PlaceOwner, SaysWhereNothingCanBeWritten) {
   const TempFolder folder;
   folder.file("file", "in the way");
-  EXPECT_THAT([&] { claim_place(folder.at("file/checkpoints")); },
+  EXPECT_THAT([&] { checkpoint_files::claim_place(folder.at("file/checkpoints")); },
               ThrowsMessage<IoError>(HasSubstr("cannot make the folder")));
-  EXPECT_THAT([] { claim_place("/proc"); },
+  EXPECT_THAT([] { checkpoint_files::claim_place("/proc"); },
               ThrowsMessage<IoError>(HasSubstr("cannot write to /proc")));
 }
 

@@ -9,8 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<KeptCheckpoint> hourly(int count) {
-  std::vector<KeptCheckpoint> checkpoints;
+std::vector<checkpoint_files::KeptCheckpoint> hourly(int count) {
+  std::vector<checkpoint_files::KeptCheckpoint> checkpoints;
   for (int i = 0; i < count; ++i) {
     checkpoints.push_back({.name = std::to_string(i),
                            .sequence = static_cast<uint64_t>(i),
@@ -20,15 +20,15 @@ std::vector<KeptCheckpoint> hourly(int count) {
 }
 
 TEST(Retention, KeepsTheLast) {
-  EXPECT_THAT(superfluous(hourly(5), {.keep_last = 2}), ElementsAre("0", "1", "2"));
-  EXPECT_THAT(superfluous(hourly(2), {.keep_last = 2}), IsEmpty());
-  EXPECT_THAT(superfluous({}, {.keep_last = 1}), IsEmpty());
+  EXPECT_THAT(checkpoint_files::superfluous(hourly(5), {.keep_last = 2}), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(checkpoint_files::superfluous(hourly(2), {.keep_last = 2}), IsEmpty());
+  EXPECT_THAT(checkpoint_files::superfluous({}, {.keep_last = 1}), IsEmpty());
 }
 
 TEST(Retention, TheLastAreThoseSavedLast) {
   auto checkpoints = hourly(3);
   checkpoints[0].sequence = 9;  // its step was reached again, by a run that began anew
-  EXPECT_THAT(superfluous(checkpoints, {.keep_last = 1}), ElementsAre("1", "2"));
+  EXPECT_THAT(checkpoint_files::superfluous(checkpoints, {.keep_last = 1}), ElementsAre("1", "2"));
 }
 
 TEST(Retention, KeepsTheBest) {
@@ -36,15 +36,15 @@ TEST(Retention, KeepsTheBest) {
   checkpoints[0].score = 0.5;
   checkpoints[1].score = 0.9;
   checkpoints[2].score = 0.9;
-  EXPECT_THAT(superfluous(checkpoints, {.keep_last = 1}), ElementsAre("0", "1"));
-  EXPECT_THAT(superfluous(checkpoints, {.keep_last = 1, .keep_best = false}),
+  EXPECT_THAT(checkpoint_files::superfluous(checkpoints, {.keep_last = 1}), ElementsAre("0", "1"));
+  EXPECT_THAT(checkpoint_files::superfluous(checkpoints, {.keep_last = 1, .keep_best = false}),
               ElementsAre("0", "1", "2"));
-  EXPECT_EQ(best_of(checkpoints)->name, "2");
-  EXPECT_EQ(best_of(hourly(2)), nullptr);
+  EXPECT_EQ(checkpoint_files::best_of(checkpoints)->name, "2");
+  EXPECT_EQ(checkpoint_files::best_of(hourly(2)), nullptr);
 }
 
 TEST(Retention, KeepsOnePerSoMuchTime) {
-  EXPECT_THAT(superfluous(hourly(6), {.keep_last = 1, .keep_every = std::chrono::hours(2)}),
+  EXPECT_THAT(checkpoint_files::superfluous(hourly(6), {.keep_last = 1, .keep_every = std::chrono::hours(2)}),
               ElementsAre("1", "3"));
 }
 

@@ -16,10 +16,10 @@ std::vector<uint8_t> bytes(const std::string& text) {
 
 TEST(C10dStore, BehavesAsLibtorchExpects) {
   const Store host = Store::host({.job_id = "job", .secret = "s"});
-  auto store = c10::make_intrusive<C10dStore>(host.client(), "p/", 20000ms);
+  auto store = c10::make_intrusive<comm::C10dStore>(host.client(), "p/", 20000ms);
   store->set("k", bytes("v"));
   EXPECT_EQ(store->get("k"), bytes("v"));
-  EXPECT_EQ(host.client()->get("p/k", Deadline::after(1s)), "v") << "under its prefix";
+  EXPECT_EQ(host.client()->get("p/k", base::Deadline::after(1s)), "v") << "under its prefix";
   EXPECT_TRUE(store->check({"k"}));
   EXPECT_FALSE(store->check({"k", "none"}));
   EXPECT_EQ(store->add("n", 3), 3);

@@ -18,7 +18,7 @@ TEST(CallbackPool, WithoutAThreadTheCallerRunsTheJob) {
     const rlimit none{1 << 20, 1 << 20};  // below what is in use: nothing can be mapped any more
     ::setrlimit(RLIMIT_AS, &none);
     bool has_run = false;
-    run_callback([&has_run] { has_run = true; });
+    comm::run_callback([&has_run] { has_run = true; });
     ::_exit(has_run ? 0 : 1);
   }
   int status = 0;
@@ -33,12 +33,12 @@ TEST(CallbackPool, JobsThatWaitForEachOtherAllRun) {
   const std::shared_future<void> until_last = last.get_future().share();
   std::promise<int> done[kJobs];
   for (std::promise<int>& one : done) {
-    run_callback([&one, until_last] {
+    comm::run_callback([&one, until_last] {
       until_last.wait();
       one.set_value(1);
     });
   }
-  run_callback([&last] { last.set_value(); });
+  comm::run_callback([&last] { last.set_value(); });
   int sum = 0;
   for (std::promise<int>& one : done) {
     sum += one.get_future().get();

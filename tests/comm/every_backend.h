@@ -30,7 +30,7 @@ inline BackendChoice choice_of(const Group& group) {
 
 // LOCKSTEP_LONG_TESTS=1: everything, not samples.
 inline bool is_long() {
-  return Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
+  return base::Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
 }
 
 inline std::string name_of(const ::testing::TestParamInfo<Setting>& info) {

@@ -41,18 +41,18 @@ TEST(InitChild, DISABLED_SumsRanks) {
 
 // Starts one child per set of variables, all at once, and returns what each printed on both
 // streams.
-std::vector<Output> run_children(const std::vector<Variables>& all) {
+std::vector<base::Output> run_children(const std::vector<Variables>& all) {
   std::vector<std::thread> threads;
-  std::vector<Output> outputs(all.size());
+  std::vector<base::Output> outputs(all.size());
   // A child dies with the thread that started it (its death signal), so each thread stays until the
   // end.
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
-      ProcessOptions options;
+      base::ProcessOptions options;
       options.argv = {"/proc/self/exe", "--gtest_also_run_disabled_tests",
                       "--gtest_filter=InitChild.DISABLED_SumsRanks"};
       options.env = all[i];
-      outputs[i] = run_process(options, Deadline::after(40s));
+      outputs[i] = base::run_process(options, base::Deadline::after(40s));
     });
   }
   for (auto& thread : threads) {
@@ -61,17 +61,17 @@ std::vector<Output> run_children(const std::vector<Variables>& all) {
   return outputs;
 }
 
-void expect_sums(const std::vector<Output>& outputs) {
+void expect_sums(const std::vector<base::Output>& outputs) {
   const int world = static_cast<int>(outputs.size());
   const std::string line = fmt::format("size={} sum={}", world, world * (world + 1) / 2);
-  for (const Output& output : outputs) {
+  for (const base::Output& output : outputs) {
     EXPECT_THAT(output.out, HasSubstr(line)) << output.err;
     EXPECT_EQ(output.status.code, 0) << output.err;
   }
 }
 
 uint16_t free_port() {
-  return Listener({"127.0.0.1", 0}).endpoint().port;
+  return base::Listener({"127.0.0.1", 0}).endpoint().port;
 }
 
 TEST(Init, WithoutALauncherIsAGroupOfOne) {
@@ -81,8 +81,8 @@ TEST(Init, WithoutALauncherIsAGroupOfOne) {
 }
 
 TEST(Init, UnderLockstepRunsVariables) {
-  const std::string secret = make_secret();
-  StoreServer server({.job_id = "j", .secret = secret});
+  const std::string secret = base::make_secret();
+  base::StoreServer server({.job_id = "j", .secret = secret});
   server.begin_generation(0);
   server.start();
   std::vector<Variables> all;

@@ -11,11 +11,11 @@ namespace lockstep {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
-using Meeting = LaunchEnv::Meeting;
+using StoreHost = comm::LaunchEnv::StoreHost;
 using ::testing::HasSubstr;
 
-LaunchEnv read(Variables variables) {
-  return read_launch_env(Env(
+comm::LaunchEnv read(Variables variables) {
+  return comm::read_launch_env(base::Env(
       [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
         const auto found = variables.find(name);
         return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -60,16 +60,16 @@ void expect_usage_error(Variables variables, const std::string& part) {
 }
 
 TEST(LaunchEnv, NothingSetIsAGroupOfOne) {
-  const LaunchEnv launch = read({});
+  const comm::LaunchEnv launch = read({});
   EXPECT_EQ(launch.size, 1);
-  EXPECT_EQ(launch.meeting, Meeting::None);
+  EXPECT_EQ(launch.store_host, StoreHost::None);
 }
 
 TEST(LaunchEnv, LockstepRun) {
-  const LaunchEnv launch = read(kLockstep);
+  const comm::LaunchEnv launch = read(kLockstep);
   EXPECT_EQ(launch.rank, 3);
   EXPECT_EQ(launch.size, 8);
-  EXPECT_EQ(launch.meeting, Meeting::Launcher);
+  EXPECT_EQ(launch.store_host, StoreHost::Launcher);
   EXPECT_EQ(launch.store.text(), "a:1234");
   EXPECT_EQ(launch.job_id, "job/g3") << "a rank belongs to one start of the job";
   EXPECT_EQ(launch.secret, kSecret);
@@ -85,11 +85,11 @@ TEST(LaunchEnv, ASecretThatCanBeGuessedIsRefusedWhoeverPassesItOn) {
 }
 
 TEST(LaunchEnv, TorchrunWithAndWithoutTheAgentsStore) {
-  EXPECT_EQ(read(kTorchrun).meeting, Meeting::TorchStore);
+  EXPECT_EQ(read(kTorchrun).store_host, StoreHost::TorchStore);
   EXPECT_EQ(read(kTorchrun).store.text(), "b:29500");
   Variables without = kTorchrun;
   without["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  EXPECT_EQ(read(without).meeting, Meeting::RankZero);
+  EXPECT_EQ(read(without).store_host, StoreHost::RankZero);
 }
 
 TEST(LaunchEnv, TorchrunsRestartsAreJobsOfTheirOwn) {
@@ -98,9 +98,9 @@ TEST(LaunchEnv, TorchrunsRestartsAreJobsOfTheirOwn) {
 }
 
 TEST(LaunchEnv, MpirunOnOneHostNeedsNoAddress) {
-  const LaunchEnv launch = read(kMpirun);
+  const comm::LaunchEnv launch = read(kMpirun);
   EXPECT_EQ(launch.rank, 2);
-  EXPECT_EQ(launch.meeting, Meeting::RankZero);
+  EXPECT_EQ(launch.store_host, StoreHost::RankZero);
   EXPECT_EQ(launch.store.host, "127.0.0.1");
   EXPECT_EQ(launch.store.port, read(kMpirun).store.port) << "the same on all ranks";
   Variables two_hosts = kMpirun;
@@ -127,9 +127,9 @@ TEST(LaunchEnv, ABatchScriptIsNoRank) {
 }
 
 TEST(LaunchEnv, BareRankNeedsAnAddress) {
-  EXPECT_EQ(read(kBare).meeting, Meeting::RankZero);
+  EXPECT_EQ(read(kBare).store_host, StoreHost::RankZero);
   expect_usage_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR");
-  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).meeting, Meeting::None);
+  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).store_host, StoreHost::None);
 }
 
 TEST(LaunchEnv, TheOrderOfBelief) {

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 constexpr const char* kNodeVariable = "LOCKSTEP_TEST_NODE";
 
 void run_or_throw(const std::vector<std::string>& argv) {
-  const Output output = run_process({.argv = argv}, Deadline::after(20s));
+  const base::Output output = base::run_process({.argv = argv}, base::Deadline::after(20s));
   if (!output.status.ok()) {
     throw IoError("{} {}: {}", argv[0], argv[1], output.err);
   }
@@ -50,7 +50,7 @@ void await_line() {
 // prints how that ended.
 int node_main(int node) {
   if (::unshare(CLONE_NEWNET) != 0) {
-    throw IoError("unshare: {}", errno_text(errno));
+    throw IoError("unshare: {}", base::errno_text(errno));
   }
   std::cout << "ready" << std::endl;
   await_line();
@@ -83,9 +83,9 @@ int node_main(int node) {
 // A node, and its two pipes.
 struct Node {
   explicit Node(int number) {
-    FdPair in = make_pipe();
-    FdPair out = make_pipe();
-    process = Process({.argv = {"/proc/self/exe"},
+    base::FdPair in = base::make_pipe();
+    base::FdPair out = base::make_pipe();
+    process = base::Process({.argv = {"/proc/self/exe"},
                        .env = {{kNodeVariable, std::to_string(number)}},
                        .stdin_fd = in.read.get(),
                        .stdout_fd = out.write.get()});
@@ -93,7 +93,7 @@ struct Node {
     output = std::move(out.read);
   }
 
-  void go_on() const { write_all(input.get(), "\n", 1); }
+  void go_on() const { base::write_all(input.get(), "\n", 1); }
 
   std::string line() const {
     std::string text;
@@ -104,9 +104,9 @@ struct Node {
     return text;
   }
 
-  Process process;
-  UniqueFd input;
-  UniqueFd output;
+  base::Process process;
+  base::UniqueFd input;
+  base::UniqueFd output;
 };
 
 TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
@@ -145,7 +145,7 @@ TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  if (const auto node = lockstep::Env().integer(lockstep::kNodeVariable, 0, 1)) {
+  if (const auto node = lockstep::base::Env().integer(lockstep::kNodeVariable, 0, 1)) {
     try {
       return lockstep::node_main(static_cast<int>(*node));
     } catch (const std::exception& error) {

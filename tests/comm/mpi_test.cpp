@@ -39,7 +39,7 @@ std::vector<std::string> mpirun(const std::vector<std::string>& arguments) {
   return argv;
 }
 
-void expect_every_rank(const Output& output) {
+void expect_every_rank(const base::Output& output) {
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(output.out, HasSubstr(fmt::format("rank {}: loss ", rank))) << output.err;
@@ -48,7 +48,7 @@ void expect_every_rank(const Output& output) {
 
 TEST(Mpirun, OnOneHostFormsAGroup) {
   LOCKSTEP_NEEDS("mpi", mpi_refusal());
-  const Output output = run_process({.argv = mpirun({"-n", "4"})}, Deadline::after(kPatience));
+  const base::Output output = base::run_process({.argv = mpirun({"-n", "4"})}, base::Deadline::after(kPatience));
   expect_every_rank(output);
   EXPECT_THAT(output.err, AllOf(HasSubstr("4 ranks from mpirun"), HasSubstr("backend shm")));
 }
@@ -60,24 +60,24 @@ class MpirunOnTwoHosts : public ::testing::Test {
     LOCKSTEP_NEEDS("mpi", mpi_refusal());
     LOCKSTEP_NEEDS("namespaces", nodes_refusal());
     nodes_.emplace(2);
-    agent_ = (std::filesystem::temp_directory_path() / ("lockstep-mpi-" + make_job_id())).string();
-    const ProcessOptions shell = nodes_->inside(1, {.argv = {"sh", "-c", "\"$*\""}});
+    agent_ = (std::filesystem::temp_directory_path() / ("lockstep-mpi-" + base::make_job_id())).string();
+    const base::ProcessOptions shell = nodes_->inside(1, {.argv = {"sh", "-c", "\"$*\""}});
     const std::string text = fmt::format("#!/bin/sh\nshift\nexec {}\n", fmt::join(shell.argv, " "));
-    const UniqueFd file = open_file(agent_, O_WRONLY | O_CREAT | O_EXCL, 0700);
-    write_all(file.get(), text.data(), text.size());
+    const base::UniqueFd file = base::open_file(agent_, O_WRONLY | O_CREAT | O_EXCL, 0700);
+    base::write_all(file.get(), text.data(), text.size());
   }
 
   void TearDown() override { ::unlink(agent_.c_str()); }
 
   // mpirun passes on the variables that -x names.
-  Output run(const std::map<std::string, std::string>& env) const {
+  base::Output run(const std::map<std::string, std::string>& env) const {
     std::vector<std::string> arguments{
         "-n", "4", "--host", "node0:2,node1:2", "--mca", "plm_rsh_agent", agent_};
     for (const auto& [name, value] : env) {
       arguments.insert(arguments.end(), {"-x", name});
     }
-    return run_process(nodes_->inside(0, {.argv = mpirun(arguments), .env = env}),
-                       Deadline::after(kPatience));
+    return base::run_process(nodes_->inside(0, {.argv = mpirun(arguments), .env = env}),
+                       base::Deadline::after(kPatience));
   }
 
   std::optional<TestNodes> nodes_;
@@ -85,15 +85,15 @@ class MpirunOnTwoHosts : public ::testing::Test {
 };
 
 TEST_F(MpirunOnTwoHosts, FormsAGroupAtTheMastersAddress) {
-  const Output output = run({{"MASTER_ADDR", nodes_->address(0)},
+  const base::Output output = run({{"MASTER_ADDR", nodes_->address(0)},
                              {"MASTER_PORT", "29500"},
-                             {"LOCKSTEP_JOB_SECRET", make_secret()}});
+                             {"LOCKSTEP_JOB_SECRET", base::make_secret()}});
   expect_every_rank(output);
   EXPECT_THAT(output.err, HasSubstr("4 ranks from mpirun; backend hierarchical"));
 }
 
 TEST_F(MpirunOnTwoHosts, SaysWhatIsMissingWithoutOne) {
-  const Output output = run({});
+  const base::Output output = run({});
   EXPECT_FALSE(output.status.ok());
   EXPECT_THAT(output.err, HasSubstr("init: started by mpirun with several ranks, but MASTER_ADDR"));
 }

@@ -104,10 +104,10 @@ void step_with_bar(Group& group) {
 
 // As getpass does: at the terminal, whatever standard input is, and unseen.
 std::string ask_for_password() {
-  const lockstep::UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
+  const lockstep::base::UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
   if (!terminal) {
     throw NoPassword(
-        fmt::format("cannot ask for the password: /dev/tty: {}", lockstep::errno_text(errno)));
+        fmt::format("cannot ask for the password: /dev/tty: {}", lockstep::base::errno_text(errno)));
   }
   termios found{};
   ::tcgetattr(terminal.get(), &found);
@@ -115,13 +115,13 @@ std::string ask_for_password() {
   unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
   ::tcsetattr(terminal.get(), TCSAFLUSH, &unseen);
   const std::string prompt = "password: ";
-  lockstep::write_all(terminal.get(), prompt.data(), prompt.size());
+  lockstep::base::write_all(terminal.get(), prompt.data(), prompt.size());
   std::string word;
   for (char letter = 0; ::read(terminal.get(), &letter, 1) == 1 && letter != '\n';) {
     word += letter;
   }
   ::tcsetattr(terminal.get(), TCSAFLUSH, &found);
-  lockstep::write_all(terminal.get(), "\n", 1);
+  lockstep::base::write_all(terminal.get(), "\n", 1);
   return word;
 }
 
@@ -149,7 +149,7 @@ void chat(Group& group, const std::string& folder) {
     std::cerr << line << std::endl;
     if (requests.at_step_boundary() == lockstep::JobRequest::CheckpointAndStop) {
       const std::string file = fmt::format("{}/saved-{}", folder, group.rank());
-      lockstep::open_file(file, O_WRONLY | O_CREAT, 0644);
+      lockstep::base::open_file(file, O_WRONLY | O_CREAT, 0644);
       return;
     }
   }

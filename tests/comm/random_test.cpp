@@ -80,7 +80,7 @@ class Schedule {
     }
   }
 
-  // Small ones often, to have many meetings; large ones for every algorithm.
+  // Small ones often, to synchronise often; large ones for every algorithm.
   int64_t random_bytes(int64_t most) {
     switch (pick(8)) {
       case 0:

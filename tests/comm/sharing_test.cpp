@@ -119,7 +119,7 @@ TEST(Sharing, TheCauseIsNamedNotItsEchoes) {
 }
 
 // The others are where they meet already, or wait to be told where: no socket of it tells them.
-TEST(Sharing, WhoDoesNotEvenComeToTheMeetingIsNotWaitedFor) {
+TEST(Sharing, ARankThatDoesNotEvenComeIsNotWaitedFor) {
   for (const int victim : {0, 2}) {
     run_ranks(
         3,
@@ -132,7 +132,7 @@ TEST(Sharing, WhoDoesNotEvenComeToTheMeetingIsNotWaitedFor) {
           const auto start = std::chrono::steady_clock::now();
           Group gloo = make_group(
               group.store(),
-              {.name = "meeting", .rank = group.rank(), .size = group.size(), .timeout = 60s});
+              {.name = "exchange", .rank = group.rank(), .size = group.size(), .timeout = 60s});
           EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "rank " << odd;
           EXPECT_EQ(gloo.backend_name(), "gloo");
           expect_working(gloo);

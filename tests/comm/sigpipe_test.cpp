@@ -36,7 +36,7 @@ bool is_blocked() {
 TEST(SigpipeBlock, DropsWhatCameAndTakesItselfBack) {
   ASSERT_TRUE(is_at_default());
   {
-    const SigpipeBlock block;
+    const comm::SigpipeBlock block;
     EXPECT_TRUE(is_blocked());
     ::raise(SIGPIPE);
   }
@@ -44,9 +44,9 @@ TEST(SigpipeBlock, DropsWhatCameAndTakesItselfBack) {
 }
 
 TEST(SigpipeBlock, LeavesTheMaskOfACallerThatBlocksIt) {
-  const SigpipeBlock outer;
+  const comm::SigpipeBlock outer;
   ::raise(SIGPIPE);
-  { const SigpipeBlock inner; }
+  { const comm::SigpipeBlock inner; }
   EXPECT_TRUE(is_blocked());
   sigset_t pending;
   sigpending(&pending);
@@ -56,7 +56,7 @@ TEST(SigpipeBlock, LeavesTheMaskOfACallerThatBlocksIt) {
 int num_threads_that_block() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    const std::string status = read_file(entry.path() / "status", 1 << 16);
+    const std::string status = base::read_file(entry.path() / "status", 1 << 16);
     const size_t mask = status.find("SigBlk:") + 7;
     const auto blocked = std::stoull(status.substr(mask), nullptr, 16);
     count += (blocked >> (SIGPIPE - 1) & 1) != 0;

@@ -15,7 +15,7 @@ namespace {
 
 // A pager that nobody scrolls, a terminal after Ctrl-S.
 TEST(StopSignals, ANoticeThatNobodyReadsDoesNotHoldUpTheProgram) {
-  const FdPair pipe = make_pipe();
+  const base::FdPair pipe = base::make_pipe();
   ::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK);
   const std::string filling(4096, 'x');
   while (::write(pipe.write.get(), filling.data(), filling.size()) > 0) {

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 TEST(CatPictures, HaveTheShapeTheTypeAndTheRangeOfPictures) {
-  const TensorDataset pictures = draw_cat_pictures({.num_pictures = 7, .seed = 3});
+  const TensorDataset pictures = data::draw_cat_pictures({.num_pictures = 7, .seed = 3});
   EXPECT_EQ(pictures.input.sizes(), (at::IntArrayRef{7, 3, 32, 32}));
   EXPECT_EQ(pictures.input.scalar_type(), at::kFloat);
   EXPECT_GE(pictures.input.min().item<float>(), 0.0f);
@@ -20,16 +20,16 @@ TEST(CatPictures, HaveTheShapeTheTypeAndTheRangeOfPictures) {
 }
 
 TEST(CatPictures, DependOnSeedAndNumberOnly) {
-  const TensorDataset few = draw_cat_pictures({.num_pictures = 5, .seed = 3});
-  const TensorDataset many = draw_cat_pictures({.num_pictures = 20, .seed = 3});
+  const TensorDataset few = data::draw_cat_pictures({.num_pictures = 5, .seed = 3});
+  const TensorDataset many = data::draw_cat_pictures({.num_pictures = 20, .seed = 3});
   EXPECT_TRUE(few.input.equal(many.input.narrow(0, 0, 5)));
-  EXPECT_FALSE(few.input.equal(draw_cat_pictures({.num_pictures = 5, .seed = 4}).input));
+  EXPECT_FALSE(few.input.equal(data::draw_cat_pictures({.num_pictures = 5, .seed = 4}).input));
   EXPECT_FALSE(few.input[0].equal(few.input[2]));
 }
 
 TEST(CatPictures, CatsAndNotCatsAreEquallyLight) {
   // Same parts, same colours: neither the mean nor the spread of all pixels may tell them apart.
-  const TensorDataset pictures = draw_cat_pictures({.num_pictures = 2000, .seed = 5});
+  const TensorDataset pictures = data::draw_cat_pictures({.num_pictures = 2000, .seed = 5});
   const at::Tensor means = pictures.input.mean({1, 2, 3});
   const at::Tensor cats = means.index({pictures.target.eq(1)});
   const at::Tensor others = means.index({pictures.target.eq(0)});
@@ -39,7 +39,7 @@ TEST(CatPictures, CatsAndNotCatsAreEquallyLight) {
 }
 
 TEST(CatPictures, RefuseToDrawNone) {
-  EXPECT_THROW(draw_cat_pictures({.num_pictures = 0}), UsageError);
+  EXPECT_THROW(data::draw_cat_pictures({.num_pictures = 0}), UsageError);
 }
 
 }  // namespace

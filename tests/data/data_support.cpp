@@ -13,14 +13,14 @@ std::string golden_tokenizer(const std::string& name) {
 }
 
 std::vector<int64_t> all_ids(const std::string& path) {
-  const FileSource source(path);
-  const TokenFile file = read_token_file(source);
-  const size_t id_bytes = file.dtype == DType::U16 ? 2 : 4;
+  const base::FileSource source(path);
+  const formats::TokenFile file = formats::read_token_file(source);
+  const size_t id_bytes = file.dtype == formats::DType::U16 ? 2 : 4;
   const std::string bytes = source.read_text(file.offset_bytes, file.num_tokens * id_bytes);
   std::vector<int64_t> ids;
   for (size_t i = 0; i < file.num_tokens; ++i) {
-    ids.push_back(id_bytes == 2 ? number_at<uint16_t>(bytes, i * 2)
-                                : number_at<uint32_t>(bytes, i * 4));
+    ids.push_back(id_bytes == 2 ? formats::number_at<uint16_t>(bytes, i * 2)
+                                : formats::number_at<uint32_t>(bytes, i * 4));
   }
   return ids;
 }

@@ -14,8 +14,8 @@ namespace {
 constexpr const char* kFolder = LOCKSTEP_SOURCE_DIR "/tests/pictures/golden";
 
 at::Tensor read_golden(const std::string& name) {
-  const FileSource source(std::string(kFolder) + "/" + name + ".npy");
-  const TensorInfo info = read_npy(source);
+  const base::FileSource source(std::string(kFolder) + "/" + name + ".npy");
+  const formats::TensorInfo info = formats::read_npy(source);
   const at::Tensor tensor = at::empty(info.shape, at::kFloat);
   source.read_at(info.offset_bytes, {static_cast<std::byte*>(tensor.mutable_data_ptr()),
                                      static_cast<size_t>(info.size_bytes)});

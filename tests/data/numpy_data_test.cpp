@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 template <typename T>
-std::string write_npy(const std::string& path, DType dtype, std::vector<int64_t> shape,
+std::string write_npy(const std::string& path, formats::DType dtype, std::vector<int64_t> shape,
                       const std::vector<T>& values) {
-  NpyWriter writer(path, dtype, shape);
+  formats::NpyWriter writer(path, dtype, shape);
   writer.append(std::as_bytes(std::span(values)));
   writer.finish();
   return path;
@@ -33,8 +33,8 @@ const std::vector<SampleKey> kKeys{{.index = 2}, {.index = 0}};
 TEST(NumpyData, RowsKeepTheirTypeAndTargetsBecomeInt64) {
   const TempFolder folder;
   const std::string input =
-      write_npy<float>(folder.at("x.npy"), DType::F32, {3, 2, 1}, {0, 1, 2, 3, 4, 5});
-  const std::string target = write_npy<int32_t>(folder.at("y.npy"), DType::I32, {3}, {7, 8, 9});
+      write_npy<float>(folder.at("x.npy"), formats::DType::F32, {3, 2, 1}, {0, 1, 2, 3, 4, 5});
+  const std::string target = write_npy<int32_t>(folder.at("y.npy"), formats::DType::I32, {3}, {7, 8, 9});
   const auto data = open_numpy(input, target);
   ASSERT_EQ(data->size(), 3);
   const Batch batch = data->batch(kKeys);
@@ -48,10 +48,10 @@ TEST(NumpyData, RowsKeepTheirTypeAndTargetsBecomeInt64) {
 // numpy.savez of these arrays.
 std::string write_npz(const TempFolder& folder, const char* input, const char* target) {
   const std::string path = folder.at("both.npz");
-  ZipWriter zip(path);
+  formats::ZipWriter zip(path);
   for (const char* name : {input, target}) {
     const std::string array =
-        read_file(write_npy<uint8_t>(folder.at("part.npy"), DType::U8, {3, 2}, {0, 1, 2, 3, 4, 5}));
+        base::read_file(write_npy<uint8_t>(folder.at("part.npy"), formats::DType::U8, {3, 2}, {0, 1, 2, 3, 4, 5}));
     zip.add(std::string(name) + ".npy", array);
   }
   zip.finish();
@@ -70,10 +70,10 @@ TEST(NumpyData, ReadsBothFromOneNpz) {
 
 TEST(NumpyData, RefusesWhatItCannotRead) {
   const TempFolder folder;
-  const std::string three = write_npy<float>(folder.at("3.npy"), DType::F32, {3}, {0, 1, 2});
-  const std::string two = write_npy<float>(folder.at("2.npy"), DType::F32, {2}, {0, 1});
-  const std::string wide = write_npy<uint16_t>(folder.at("w.npy"), DType::U16, {3}, {0, 1, 2});
-  const std::string none = write_npy<float>(folder.at("0.npy"), DType::F32, {0}, {});
+  const std::string three = write_npy<float>(folder.at("3.npy"), formats::DType::F32, {3}, {0, 1, 2});
+  const std::string two = write_npy<float>(folder.at("2.npy"), formats::DType::F32, {2}, {0, 1});
+  const std::string wide = write_npy<uint16_t>(folder.at("w.npy"), formats::DType::U16, {3}, {0, 1, 2});
+  const std::string none = write_npy<float>(folder.at("0.npy"), formats::DType::F32, {0}, {});
   EXPECT_THAT(refusal([&] { open_numpy(three, two); }), HasSubstr("3 rows of input and 2 of"));
   EXPECT_THAT(refusal([&] { open_numpy(three); }), HasSubstr("has no targets"));
   EXPECT_THAT([&] { open_numpy(wide, three); }, ThrowsMessage<FormatError>(HasSubstr("U16 [3]")));

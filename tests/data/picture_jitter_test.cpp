@@ -21,16 +21,16 @@ std::vector<uint64_t> seeds(int64_t num, uint64_t first) {
 
 TEST(PictureJitter, DependsOnThePicturesOwnSeedOnly) {
   const at::Tensor pictures = at::rand({20, 3, 8, 8});
-  const at::Tensor jittered = jitter_pictures(pictures, seeds(20, 1));
-  EXPECT_TRUE(jittered.equal(jitter_pictures(pictures, seeds(20, 1))));
+  const at::Tensor jittered = data::jitter_pictures(pictures, seeds(20, 1));
+  EXPECT_TRUE(jittered.equal(data::jitter_pictures(pictures, seeds(20, 1))));
   EXPECT_TRUE(
-      jitter_pictures(pictures.narrow(0, 5, 5), seeds(5, 6)).equal(jittered.narrow(0, 5, 5)));
-  EXPECT_FALSE(jittered.equal(jitter_pictures(pictures, seeds(20, 100))));
+      data::jitter_pictures(pictures.narrow(0, 5, 5), seeds(5, 6)).equal(jittered.narrow(0, 5, 5)));
+  EXPECT_FALSE(jittered.equal(data::jitter_pictures(pictures, seeds(20, 100))));
 }
 
 TEST(PictureJitter, WithoutShiftsPicturesAreThemselvesOrMirrored) {
   const at::Tensor pictures = at::rand({40, 3, 8, 6});
-  const at::Tensor jittered = jitter_pictures(pictures, seeds(40, 1), 0);
+  const at::Tensor jittered = data::jitter_pictures(pictures, seeds(40, 1), 0);
   int num_mirrored = 0;
   for (int64_t i = 0; i < pictures.size(0); ++i) {
     const bool mirrored = jittered[i].equal(pictures[i].flip(2));
@@ -44,7 +44,7 @@ TEST(PictureJitter, WithoutShiftsPicturesAreThemselvesOrMirrored) {
 TEST(PictureJitter, MovesTheMiddleByAtMostTheShift) {
   at::Tensor pictures = at::zeros({60, 1, 9, 9});
   pictures.select(2, 4).select(2, 4).fill_(1);  // one dot in the middle, where mirroring keeps it
-  const at::Tensor jittered = jitter_pictures(pictures, seeds(60, 7), 1);
+  const at::Tensor jittered = data::jitter_pictures(pictures, seeds(60, 7), 1);
   const at::Tensor middle = jittered.narrow(2, 3, 3).narrow(3, 3, 3);
   EXPECT_EQ(middle.sum().item<float>(), 60.0f);
   EXPECT_EQ(middle.sum(at::IntArrayRef({0, 1})).gt(0).sum().item<int64_t>(), 9)
@@ -52,9 +52,9 @@ TEST(PictureJitter, MovesTheMiddleByAtMostTheShift) {
 }
 
 TEST(PictureJitter, RefusesOtherTensorsAndNegativeShifts) {
-  EXPECT_THROW(jitter_pictures(at::rand({3, 8, 8}), seeds(3, 1)), UsageError);
-  EXPECT_THROW(jitter_pictures(at::rand({2, 3, 8, 8}), seeds(1, 1)), UsageError);
-  EXPECT_THROW(jitter_pictures(at::rand({1, 3, 8, 8}), seeds(1, 1), -1), UsageError);
+  EXPECT_THROW(data::jitter_pictures(at::rand({3, 8, 8}), seeds(3, 1)), UsageError);
+  EXPECT_THROW(data::jitter_pictures(at::rand({2, 3, 8, 8}), seeds(1, 1)), UsageError);
+  EXPECT_THROW(data::jitter_pictures(at::rand({1, 3, 8, 8}), seeds(1, 1), -1), UsageError);
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::string write_tokens(const std::string& path, TokenLayout layout, uint32_t first, size_t count,
+std::string write_tokens(const std::string& path, formats::TokenLayout layout, uint32_t first, size_t count,
                          uint32_t step = 1) {
   std::vector<uint32_t> ids;
   for (size_t i = 0; i < count; ++i) {
     ids.push_back(first + static_cast<uint32_t>(i) * step);
   }
-  TokenWriter writer(path, layout, count);
+  formats::TokenWriter writer(path, layout, count);
   writer.append(ids);
   writer.finish();
   return path;
@@ -47,10 +47,10 @@ std::vector<int64_t> sample(const Dataset& data, int64_t index) {
 TEST(TokenData, CutsEachFileIntoSequencesAndDropsItsTail) {
   const TempFolder folder;
   const auto data =
-      open_tokens({write_tokens(folder.at("a.bin"), TokenLayout::LlmcGpt2, 0, 11),
-                   write_tokens(folder.at("b.bin"), TokenLayout::LlmcGpt2, 500, 3),
-                   write_tokens(folder.at("c.bin"), TokenLayout::NanoGpt, 100, 8),
-                   write_tokens(folder.at("d.bin"), TokenLayout::LlmcLlama3, 70000, 9, 1000)},
+      open_tokens({write_tokens(folder.at("a.bin"), formats::TokenLayout::LlmcGpt2, 0, 11),
+                   write_tokens(folder.at("b.bin"), formats::TokenLayout::LlmcGpt2, 500, 3),
+                   write_tokens(folder.at("c.bin"), formats::TokenLayout::NanoGpt, 100, 8),
+                   write_tokens(folder.at("d.bin"), formats::TokenLayout::LlmcLlama3, 70000, 9, 1000)},
                   {.sequence_length = 4});
   ASSERT_EQ(data->size(), 2 + 0 + 2 + 2);
   EXPECT_THAT(sample(*data, 0), ElementsAre(0, 1, 2, 3));
@@ -66,7 +66,7 @@ TEST(TokenData, CutsEachFileIntoSequencesAndDropsItsTail) {
 
 TEST(TokenData, RefusesWhatItCannotRead) {
   const TempFolder folder;
-  const std::string file = write_tokens(folder.at("a.bin"), TokenLayout::LlmcGpt2, 0, 11);
+  const std::string file = write_tokens(folder.at("a.bin"), formats::TokenLayout::LlmcGpt2, 0, 11);
   EXPECT_THAT(refusal([&] { open_tokens({file}, {.sequence_length = 12}); }),
               HasSubstr("not one whole sample of 12 tokens"));
   EXPECT_THAT(refusal([&] { open_tokens({file}, {.sequence_length = 0}); }),

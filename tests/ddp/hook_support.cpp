@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kGapElements = 3;
 
-class CountingBackend : public Backend {
+class CountingBackend : public comm::Backend {
  public:
   CountingBackend(Group group, std::shared_ptr<SentLog> log)
       : group_(std::move(group)), log_(std::move(log)) {}
@@ -24,8 +24,8 @@ class CountingBackend : public Backend {
   std::chrono::milliseconds timeout() const override { return group_.timeout(); }
   std::optional<Store> store() const override { return std::nullopt; }
 
-  std::shared_ptr<WorkState> start(Call call) override {
-    LOCKSTEP_CHECK(call.operation == Operation::AllReduce, "hooks only reduce");
+  std::shared_ptr<comm::WorkState> start(comm::Call call) override {
+    LOCKSTEP_CHECK(call.operation == comm::Operation::AllReduce, "hooks only reduce");
     if (call.input.scalar_type() != at::kLong) {  // steps, not gradients
       log_->all_reduces.push_back({call.input.scalar_type(), call.input.numel(), call.reduce});
     }
@@ -33,7 +33,7 @@ class CountingBackend : public Backend {
     return nullptr;
   }
 
-  at::Tensor allocate(int64_t bytes, const Call& /*call*/) override {
+  at::Tensor allocate(int64_t bytes, const comm::Call& /*call*/) override {
     log_->allocations.push_back(bytes);
     return group_.allocate(bytes);
   }

@@ -239,7 +239,7 @@ TEST(PowerSgdState, AGroupOfOneAddsWhatWasLeftOutAndStaysExact) {
 }
 
 // The formula of golden/make_power_sgd.py.
-void first_q(const at::Tensor& rows, const RowSeed& /*seed*/) {
+void first_q(const at::Tensor& rows, const ddp::RowSeed& /*seed*/) {
   if (rows.count_nonzero().item<int64_t>() > 0) {
     return;
   }
@@ -264,7 +264,7 @@ TEST(PowerSgdState, EqualsPyTorch) {
     const Parameters parameters = make_parameters({{8, 10}, {5}, {6, 2, 4}, {3, 3}});
     const auto buckets = make_buckets(parameters, {{3, 2}, {1, 0}}, group);
     const auto hook =
-        make_power_sgd({.rank = 2, .start_step = kStart, .min_compression_rate = 1.5}, first_q);
+        ddp::make_power_sgd({.rank = 2, .start_step = kStart, .min_compression_rate = 1.5}, first_q);
     for (int step = 0; step < 8; ++step) {
       fill(buckets, parameters, step, group.rank());
       run_hook(*hook, buckets, group);
@@ -317,10 +317,10 @@ TEST(PowerSgdState, BucketsFinishInTheOrderInWhichTheyStart) {
 TEST(LowRank, RowsBecomeOrthonormalAndDependentOnesZero) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor rows = at::zeros({5, 37}, type);
-    fill_empty_rows(rows, {.seed = 3, .step = 4, .name = "layer"});
+    ddp::fill_empty_rows(rows, {.seed = 3, .step = 4, .name = "layer"});
     rows[1].copy_(rows[0] * 3);
     rows[3].copy_(rows[2] * 1e3 + rows[4] * 1e-3);  // nearly dependent
-    EXPECT_TRUE(orthonormalize_rows(rows, 0));
+    EXPECT_TRUE(ddp::orthonormalize_rows(rows, 0));
     EXPECT_LT((rows[1].norm().item<double>() - 1) * rows[1].norm().item<double>(), 1e-5);
     at::Tensor product = rows.matmul(rows.t());
     product[1][1] = 1;  // exactly dependent: zero, or a direction of its own
@@ -330,9 +330,9 @@ TEST(LowRank, RowsBecomeOrthonormalAndDependentOnesZero) {
 }
 
 TEST(LowRank, DrawsDependOnSeedStepAndName) {
-  const auto draw = [](const RowSeed& seed) {
+  const auto draw = [](const ddp::RowSeed& seed) {
     const at::Tensor rows = at::zeros({2, 1000}, at::kDouble);
-    fill_empty_rows(rows, seed);
+    ddp::fill_empty_rows(rows, seed);
     return rows;
   };
   const at::Tensor rows = draw({1, 2, "a"});
@@ -343,7 +343,7 @@ TEST(LowRank, DrawsDependOnSeedStepAndName) {
   EXPECT_NEAR(rows.mean().item<double>(), 0, 0.1);
   EXPECT_NEAR(rows.std().item<double>(), 1, 0.1);
   const at::Tensor kept = rows.clone();
-  fill_empty_rows(rows, {9, 9, "other"});
+  ddp::fill_empty_rows(rows, {9, 9, "other"});
   EXPECT_TRUE(rows.equal(kept)) << "only empty rows are filled";
 }
 

@@ -41,7 +41,7 @@ class Oracle {
     errors_.resize(gradients.size(), at::zeros({rows, columns}, average.options()));
     if (!options_.warm_start || !q_.defined()) {
       const at::Tensor q_rows = at::zeros({rank, columns}, average.options());
-      fill_empty_rows(q_rows, {options_.seed, step, name_});
+      ddp::fill_empty_rows(q_rows, {options_.seed, step, name_});
       q_ = q_rows.t();
     }
     q_ = orthonormal(q_);

@@ -29,7 +29,7 @@ class BoundToOneCore {
  public:
   explicit BoundToOneCore(int core) {
     ::sched_getaffinity(0, sizeof before_, &before_);
-    EXPECT_TRUE(stay_on_core(core));
+    EXPECT_TRUE(base::stay_on_core(core));
   }
   ~BoundToOneCore() { ::sched_setaffinity(0, sizeof before_, &before_); }
   BoundToOneCore(const BoundToOneCore&) = delete;
@@ -43,10 +43,10 @@ TEST(HostCores, AreThoseOfAllRanksTogetherHoweverEachIsBound) {
   for (const int nodes : {1, 2}) {
     run_ranks(3,
               [](Group& group) {
-                const std::vector<int> cores = usable_cores();
+                const std::vector<int> cores = base::usable_cores();
                 const int first = cores.front(), last = cores.back();
                 const BoundToOneCore bound(group.rank() == 1 ? last : first);
-                for (const HostCores& host : host_cores(group)) {
+                for (const comm::HostCores& host : comm::host_cores(group)) {
                   EXPECT_EQ(host.num_cores, first == last ? 1 : 2);
                   EXPECT_EQ(host.num_ranks, 3) << "emulated nodes share the machine";
                 }

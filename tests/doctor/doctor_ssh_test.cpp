@@ -48,17 +48,17 @@ class DoctorSsh : public SshTest {
 
   static std::string program() { return folder_->path() + "/bin/lockstep"; }
 
-  Output doctor(std::vector<std::string> arguments, const std::string& ssh_options = "") {
-    ProcessOptions options{
+  base::Output doctor(std::vector<std::string> arguments, const std::string& ssh_options = "") {
+    base::ProcessOptions options{
         .argv = {program(), "doctor"},
-        .env = {{"LOCKSTEP_SSH", shell_command(servers_->client()) + ssh_options}}};
+        .env = {{"LOCKSTEP_SSH", remote::shell_command(servers_->client()) + ssh_options}}};
     options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-    return run_process(nodes_->inside(0, options), Deadline::after(kPatience));
+    return base::run_process(nodes_->inside(0, options), base::Deadline::after(kPatience));
   }
 
   Json examine(std::vector<std::string> arguments = {}, const std::string& ssh_options = "") {
     arguments.insert(arguments.end(), {"--hosts", "node0,node1,node2", "--json"});
-    const Output output = doctor(std::move(arguments), ssh_options);
+    const base::Output output = doctor(std::move(arguments), ssh_options);
     Json report = Json::parse(output.out, nullptr, false);
     EXPECT_TRUE(report.is_object()) << output.out << output.err;
     EXPECT_EQ(report.value("ok", false), output.status.code == 0) << output.out;
@@ -68,8 +68,8 @@ class DoctorSsh : public SshTest {
 
   // A shell's command inside a machine.
   static void in_node(int node, const std::string& command) {
-    const Output output = run_process(nodes_->inside(node, {.argv = {"sh", "-c", command}}),
-                                      Deadline::after(kPatience));
+    const base::Output output = base::run_process(nodes_->inside(node, {.argv = {"sh", "-c", command}}),
+                                      base::Deadline::after(kPatience));
     ASSERT_TRUE(output.status.ok()) << command << output.err;
   }
 };
@@ -179,7 +179,7 @@ TEST_F(DoctorSsh, ProgramsAreCompared) {
 
 TEST_F(DoctorSsh, TableShowsChecksAndLinks) {
   const std::string hostfile = folder_->file("hosts", "node1 slots=4\nroot@node2\n");
-  const Output output = doctor({"--hostfile", hostfile});
+  const base::Output output = doctor({"--hostfile", hostfile});
   EXPECT_EQ(output.status.code, 0) << output.out << output.err;
   EXPECT_THAT(output.out,
               AllOf(HasSubstr("ok       ssh "), HasSubstr("round trip"),
@@ -187,14 +187,14 @@ TEST_F(DoctorSsh, TableShowsChecksAndLinks) {
 }
 
 TEST(DoctorHosts, OfThisHostNeedsNoSsh) {
-  const Output output = run_lockstep({"doctor", "--hosts", "localhost,127.0.0.1", "--json"},
+  const base::Output output = run_lockstep({"doctor", "--hosts", "localhost,127.0.0.1", "--json"},
                                      {{"LOCKSTEP_SSH", "/no/such/ssh"}});
   EXPECT_EQ(output.status.code, 0) << output.out << output.err;
   EXPECT_THAT(Json::parse(output.out).at("links"), SizeIs(2));
 }
 
 TEST(DoctorHosts, MissingSshIsSaid) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"doctor", "--hosts", "192.0.2.1"}, {{"LOCKSTEP_SSH", "/no/such/ssh"}});
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.out, AllOf(HasSubstr("PROBLEM"), HasSubstr("cannot start /no/such/ssh"),
@@ -211,7 +211,7 @@ TEST(DoctorHosts, MistakesAreOneSentence) {
   };
   for (auto [arguments, says] : mistakes) {
     arguments.insert(arguments.begin(), "doctor");
-    const Output output = run_lockstep(arguments);
+    const base::Output output = run_lockstep(arguments);
     EXPECT_NE(output.status.code, 0);
     EXPECT_THAT(output.err, HasSubstr(says));
     EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
@@ -219,7 +219,7 @@ TEST(DoctorHosts, MistakesAreOneSentence) {
 }
 
 TEST(DoctorServe, AnswersGarbageWithAnErrorAndEndsWithItsInput) {
-  FdPair input = make_pipe();
+  base::FdPair input = base::make_pipe();
   const std::string questions =
       "garbage\n"
       "{}\n"
@@ -228,11 +228,11 @@ TEST(DoctorServe, AnswersGarbageWithAnErrorAndEndsWithItsInput) {
       "{\"do\": \"reach\", \"to\": [{\"address\": \"x\", \"port\": -1, \"token\": 7}]}\n"
       "{\"do\": \"listen\", \"interface\": \"none0\", \"address\": \"\"}\n"
       "{\"do\": \"time\"}\n";
-  write_all(input.write.get(), questions.data(), questions.size());
+  base::write_all(input.write.get(), questions.data(), questions.size());
   input.write.reset();
-  const Output output =
-      run_process({.argv = {lockstep_program(), "doctor", "--serve"}, .stdin_fd = input.read.get()},
-                  Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = {lockstep_program(), "doctor", "--serve"}, .stdin_fd = input.read.get()},
+                  base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0);
   const auto answers = lines(output.out);
   ASSERT_EQ(answers.size(), 8u) << output.out;  // the first says that it is ready

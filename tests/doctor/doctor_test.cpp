@@ -34,8 +34,8 @@ class Doctor : public ::testing::Test {
   std::string file(const std::string& path, const std::string& text, int mode = 0644) {
     const std::string full = root_ + path;
     fs::create_directories(fs::path(full).parent_path());
-    const UniqueFd fd = open_file(full, O_WRONLY | O_CREAT | O_TRUNC, mode);
-    write_all(fd.get(), text.data(), text.size());
+    const base::UniqueFd fd = base::open_file(full, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    base::write_all(fd.get(), text.data(), text.size());
     return full;
   }
 
@@ -47,88 +47,88 @@ class Doctor : public ::testing::Test {
 };
 
 TEST_F(Doctor, Compiler) {
-  EXPECT_EQ(check_compiler(script("echo 12.2.0")).status, CheckStatus::Ok);
-  EXPECT_EQ(check_compiler(script("echo 9.4.0")).status, CheckStatus::Problem);
-  EXPECT_EQ(check_compiler(script("echo nonsense")).status, CheckStatus::Problem);
-  EXPECT_EQ(check_compiler("/no/such/compiler").status, CheckStatus::Note);
+  EXPECT_EQ(doctor::check_compiler(script("echo 12.2.0")).status, doctor::CheckStatus::Ok);
+  EXPECT_EQ(doctor::check_compiler(script("echo 9.4.0")).status, doctor::CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_compiler(script("echo nonsense")).status, doctor::CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_compiler("/no/such/compiler").status, doctor::CheckStatus::Note);
 }
 
 TEST_F(Doctor, Torch) {
   const auto good =
-      check_torch(script("echo lockstep 0.1.0; echo libtorch 2.11.0; echo 'Gloo yes'"));
-  EXPECT_EQ(good[0].status, CheckStatus::Ok);
+      doctor::check_torch(script("echo lockstep 0.1.0; echo libtorch 2.11.0; echo 'Gloo yes'"));
+  EXPECT_EQ(good[0].status, doctor::CheckStatus::Ok);
   EXPECT_EQ(good[0].found, "lockstep 0.1.0, libtorch 2.11.0");
-  EXPECT_EQ(good[1].status, CheckStatus::Ok);
-  const auto no_gloo = check_torch(script("echo libtorch 2.11.0"));
-  EXPECT_EQ(no_gloo[1].status, CheckStatus::Problem);
+  EXPECT_EQ(good[1].status, doctor::CheckStatus::Ok);
+  const auto no_gloo = doctor::check_torch(script("echo libtorch 2.11.0"));
+  EXPECT_EQ(no_gloo[1].status, doctor::CheckStatus::Problem);
   const auto broken =
-      check_torch(script("echo 'libtorch_cpu.so: cannot open shared object' >&2; exit 127"));
-  EXPECT_EQ(broken[0].status, CheckStatus::Problem);
+      doctor::check_torch(script("echo 'libtorch_cpu.so: cannot open shared object' >&2; exit 127"));
+  EXPECT_EQ(broken[0].status, doctor::CheckStatus::Problem);
   EXPECT_THAT(broken[0].found, HasSubstr("libtorch_cpu.so: cannot open shared object"));
-  const auto missing = check_torch("/no/such/lockstep-torch");
-  EXPECT_EQ(missing[0].status, CheckStatus::Problem);
+  const auto missing = doctor::check_torch("/no/such/lockstep-torch");
+  EXPECT_EQ(missing[0].status, doctor::CheckStatus::Problem);
   EXPECT_THAT(missing[0].found, HasSubstr("missing"));
   EXPECT_FALSE(missing[0].fix.empty());
 }
 
 TEST_F(Doctor, CudaToolkit) {
-  EXPECT_THAT(check_cuda_toolkit("/no/nvcc").found, HasSubstr("none: fine"));
-  EXPECT_THAT(check_cuda_toolkit(script("echo header; echo 'tools, release 13.0, V13'")).found,
+  EXPECT_THAT(doctor::check_cuda_toolkit("/no/nvcc").found, HasSubstr("none: fine"));
+  EXPECT_THAT(doctor::check_cuda_toolkit(script("echo header; echo 'tools, release 13.0, V13'")).found,
               HasSubstr("release 13.0"));
 }
 
 TEST_F(Doctor, Driver) {
-  EXPECT_THAT(check_driver(root_).found, HasSubstr("CPU only"));
-  EXPECT_EQ(check_driver(root_).status, CheckStatus::Ok);
+  EXPECT_THAT(doctor::check_driver(root_).found, HasSubstr("CPU only"));
+  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Ok);
   file("/dev/nvidia0", "");
-  EXPECT_EQ(check_driver(root_).status, CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Problem);
   file("/proc/driver/nvidia/version", "NVRM version: 580\nGCC\n");
-  EXPECT_EQ(check_driver(root_).status, CheckStatus::Ok);
-  EXPECT_EQ(check_driver(root_).found, "NVRM version: 580");
+  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Ok);
+  EXPECT_EQ(doctor::check_driver(root_).found, "NVRM version: 580");
   fs::remove(root_ + "/dev/nvidia0");
-  EXPECT_EQ(check_driver(root_).status, CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Problem);
 }
 
 TEST_F(Doctor, SharedMemory) {
-  EXPECT_NE(check_shared_memory("/dev/shm").status, CheckStatus::Problem);
-  EXPECT_EQ(check_shared_memory(root_ + "/none").status, CheckStatus::Note);
+  EXPECT_NE(doctor::check_shared_memory("/dev/shm").status, doctor::CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_shared_memory(root_ + "/none").status, doctor::CheckStatus::Note);
 }
 
 TEST_F(Doctor, CgroupVersionTwoCountsEveryLevel) {
-  EXPECT_FALSE(cgroup_cpu_limit(root_).has_value());
+  EXPECT_FALSE(base::cgroup_cpu_limit(root_).has_value());
   file("/proc/self/cgroup", "0::/a/b\n");
-  EXPECT_FALSE(cgroup_cpu_limit(root_).has_value());
+  EXPECT_FALSE(base::cgroup_cpu_limit(root_).has_value());
   file("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-  EXPECT_FALSE(cgroup_cpu_limit(root_).has_value());
+  EXPECT_FALSE(base::cgroup_cpu_limit(root_).has_value());
   file("/sys/fs/cgroup/a/cpu.max", "150000 100000\n");
-  EXPECT_DOUBLE_EQ(cgroup_cpu_limit(root_).value(), 1.5);
-  EXPECT_EQ(check_cores(root_, 8).status, CheckStatus::Note);
-  EXPECT_EQ(check_cores(root_, 1).status, CheckStatus::Ok);
+  EXPECT_DOUBLE_EQ(base::cgroup_cpu_limit(root_).value(), 1.5);
+  EXPECT_EQ(doctor::check_cores(root_, 8).status, doctor::CheckStatus::Note);
+  EXPECT_EQ(doctor::check_cores(root_, 1).status, doctor::CheckStatus::Ok);
 }
 
 TEST_F(Doctor, CgroupVersionOne) {
   file("/proc/self/cgroup", "5:memory:/x\n4:cpuacct,cpu:/docker/x\n1:name=systemd:/\n");
   file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");  // as a container sees its own group
   file("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_DOUBLE_EQ(cgroup_cpu_limit(root_).value(), 2.0);
+  EXPECT_DOUBLE_EQ(base::cgroup_cpu_limit(root_).value(), 2.0);
   file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-  EXPECT_FALSE(cgroup_cpu_limit(root_).has_value());
+  EXPECT_FALSE(base::cgroup_cpu_limit(root_).has_value());
 }
 
 TEST_F(Doctor, TornCgroupFilesAreNoLimit) {
   for (const char* text : {"", ":", "0:", "nonsense\n", "0::\n", "0::relative\n"}) {
     file("/proc/self/cgroup", text);
-    EXPECT_FALSE(cgroup_cpu_limit(root_).has_value()) << text;
+    EXPECT_FALSE(base::cgroup_cpu_limit(root_).has_value()) << text;
   }
 }
 
 TEST_F(Doctor, Memory) {
-  EXPECT_EQ(check_memory(root_).status, CheckStatus::Note);
+  EXPECT_EQ(doctor::check_memory(root_).status, doctor::CheckStatus::Note);
   file("/proc/meminfo",
        "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
-  EXPECT_EQ(check_memory(root_).found, "16.0 GiB, 8.0 available");
+  EXPECT_EQ(doctor::check_memory(root_).found, "16.0 GiB, 8.0 available");
   file("/proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    8388 kB\n");
-  EXPECT_EQ(check_memory(root_).status, CheckStatus::Note);
+  EXPECT_EQ(doctor::check_memory(root_).status, doctor::CheckStatus::Note);
 }
 
 TEST_F(Doctor, SharedMemoryThatCannotBeWrittenToIsNotOk) {
@@ -140,8 +140,8 @@ TEST_F(Doctor, SharedMemoryThatCannotBeWrittenToIsNotOk) {
         ::mount("none", root_.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0) {
       ::_exit(kCannotMount);
     }
-    const CheckResult result = check_shared_memory(root_);
-    ::_exit(result.status == CheckStatus::Note &&
+    const doctor::CheckResult result = doctor::check_shared_memory(root_);
+    ::_exit(result.status == doctor::CheckStatus::Note &&
                     result.found.find("Read-only file system") != std::string::npos &&
                     result.fix.find("remount,rw") != std::string::npos
                 ? 0
@@ -156,38 +156,38 @@ TEST_F(Doctor, SharedMemoryThatCannotBeWrittenToIsNotOk) {
 }
 
 TEST_F(Doctor, Limits) {
-  EXPECT_EQ(check_open_files(1024, 524288).status, CheckStatus::Note);
-  EXPECT_THAT(check_open_files(1024, 2048).fix, HasSubstr("ulimit -n 2048"));
-  EXPECT_THAT(check_open_files(1024, 2048).fix, HasSubstr("the hard limit is 2048"));
-  EXPECT_THAT(check_open_files(64, 64).fix,
+  EXPECT_EQ(doctor::check_open_files(1024, 524288).status, doctor::CheckStatus::Note);
+  EXPECT_THAT(doctor::check_open_files(1024, 2048).fix, HasSubstr("ulimit -n 2048"));
+  EXPECT_THAT(doctor::check_open_files(1024, 2048).fix, HasSubstr("the hard limit is 2048"));
+  EXPECT_THAT(doctor::check_open_files(64, 64).fix,
               AllOf(HasSubstr("the hard limit is 64, which only root raises"),
                     Not(HasSubstr("ulimit -n 64"))));
-  EXPECT_EQ(check_open_files(65536, 65536).status, CheckStatus::Ok);
-  EXPECT_EQ(check_processes(100).status, CheckStatus::Note);
-  EXPECT_EQ(check_processes(~uint64_t{0}).found, "unlimited");
+  EXPECT_EQ(doctor::check_open_files(65536, 65536).status, doctor::CheckStatus::Ok);
+  EXPECT_EQ(doctor::check_processes(100).status, doctor::CheckStatus::Note);
+  EXPECT_EQ(doctor::check_processes(~uint64_t{0}).found, "unlimited");
 }
 
 TEST_F(Doctor, HostName) {
-  EXPECT_EQ(check_host_name("me", {}, "Name or service not known").status, CheckStatus::Problem);
-  EXPECT_EQ(check_host_name("me", {"127.0.1.1", "::1"}, "").status, CheckStatus::Note);
-  EXPECT_THAT(check_host_name("me", {"127.0.1.1"}, "").fix, HasSubstr("GLOO_SOCKET_IFNAME"));
-  EXPECT_EQ(check_host_name("me", {"127.0.1.1", "10.0.0.5"}, "").status, CheckStatus::Ok);
+  EXPECT_EQ(doctor::check_host_name("me", {}, "Name or service not known").status, doctor::CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "::1"}, "").status, doctor::CheckStatus::Note);
+  EXPECT_THAT(doctor::check_host_name("me", {"127.0.1.1"}, "").fix, HasSubstr("GLOO_SOCKET_IFNAME"));
+  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "10.0.0.5"}, "").status, doctor::CheckStatus::Ok);
 }
 
 TEST_F(Doctor, Isolation) {
-  EXPECT_THAT(check_isolation(std::nullopt).found, HasSubstr("pidns"));
-  EXPECT_THAT(check_isolation("not permitted").found,
+  EXPECT_THAT(doctor::check_isolation(std::nullopt).found, HasSubstr("pidns"));
+  EXPECT_THAT(doctor::check_isolation("not permitted").found,
               HasSubstr("guardian: no PID namespace (not permitted)"));
 }
 
 TEST_F(Doctor, TableAndJsonSayTheSame) {
-  const std::vector<CheckResult> checks{
+  const std::vector<doctor::CheckResult> checks{
       {.name = "a", .found = "fine"},
-      {.name = "longer", .status = CheckStatus::Problem, .found = "bad \xff", .fix = "mend"}};
-  EXPECT_FALSE(is_healthy(checks));
-  EXPECT_EQ(checks_table(checks),
+      {.name = "longer", .status = doctor::CheckStatus::Problem, .found = "bad \xff", .fix = "mend"}};
+  EXPECT_FALSE(doctor::is_healthy(checks));
+  EXPECT_EQ(doctor::checks_table(checks),
             "ok       a       fine\nPROBLEM  longer  bad \xff\n                 -> mend\n");
-  const auto json = nlohmann::json::parse(checks_json(checks));
+  const auto json = nlohmann::json::parse(doctor::checks_json(checks));
   EXPECT_FALSE(json["ok"].get<bool>());
   EXPECT_EQ(json["checks"][1]["status"], "PROBLEM");
   EXPECT_EQ(json["checks"][1]["fix"], "mend");

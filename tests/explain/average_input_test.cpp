@@ -11,9 +11,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // The message of the UsageError that the flags cause; empty if there is none.
-std::string refusal(const AverageFlags& flags) {
+std::string refusal(const explain::AverageFlags& flags) {
   try {
-    parse_average_input(flags);
+    explain::parse_average_input(flags);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -21,7 +21,7 @@ std::string refusal(const AverageFlags& flags) {
 }
 
 TEST(AverageInput, IsBuiltInWithoutFlags) {
-  const AverageInput input = parse_average_input({});
+  const explain::AverageInput input = explain::parse_average_input({});
   EXPECT_TRUE(input.built_in);
   EXPECT_EQ(input.gradients.size(), 4u);
   EXPECT_EQ(input.weights, (std::vector<double>{0.5, 0.3, 0.2}));
@@ -30,7 +30,7 @@ TEST(AverageInput, IsBuiltInWithoutFlags) {
 }
 
 TEST(AverageInput, TakesTheUsersNumbers) {
-  const AverageInput input = parse_average_input({.gradients = "[[1, -2.5], [3, 4e2]]",
+  const explain::AverageInput input = explain::parse_average_input({.gradients = "[[1, -2.5], [3, 4e2]]",
                                                   .weights = "[0.5, 7]",
                                                   .lr = "-0.25",
                                                   .descend = true});
@@ -42,9 +42,9 @@ TEST(AverageInput, TakesTheUsersNumbers) {
 }
 
 TEST(AverageInput, KeepsTheBuiltInWeightsWhereTheyFitAndStartsAtZeroElsewhere) {
-  EXPECT_EQ(parse_average_input({.gradients = "[[1, 2, 3]]"}).weights,
+  EXPECT_EQ(explain::parse_average_input({.gradients = "[[1, 2, 3]]"}).weights,
             (std::vector<double>{0.5, 0.3, 0.2}));
-  EXPECT_EQ(parse_average_input({.gradients = "[[1, 2]]"}).weights, (std::vector<double>{0, 0}));
+  EXPECT_EQ(explain::parse_average_input({.gradients = "[[1, 2]]"}).weights, (std::vector<double>{0, 0}));
 }
 
 TEST(AverageInput, RefusesWhatIsNoListOfRowsOfNumbers) {

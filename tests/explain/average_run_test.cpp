@@ -110,7 +110,7 @@ TEST(ExplainAverage, StartsOneRankForEachRowOfTheUser) {
 }
 
 TEST(ExplainAverage, TellsItInKorean) {
-  const Output& output = explain({"average", "--lang", "ko"});
+  const base::Output& output = explain({"average", "--lang", "ko"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* part : {"랭크   귀  수염   눈\n", "(0.1 + 0.2 + 0.3 + 0.2) / 4", "0.65",
                            "뺍니다", "비트 단위로 비교하니"}) {
@@ -119,7 +119,7 @@ TEST(ExplainAverage, TellsItInKorean) {
 }
 
 TEST(ExplainAverage, TellsItInEnglishOnce) {
-  const Output& output = explain({"average"});
+  const base::Output& output = explain({"average"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(output.err, "");
   EXPECT_EQ(output.out.find("average: different"), output.out.rfind("average: different"));
@@ -130,7 +130,7 @@ TEST(ExplainAverage, TellsItInEnglishOnce) {
 }
 
 TEST(ExplainAverage, RefusesBadNumbersOnceAndOnEveryRank) {
-  const Output& output = explain({"average", "--gradients", "[[1, 2], [3]]"});
+  const base::Output& output = explain({"average", "--gradients", "[[1, 2], [3]]"});
   EXPECT_EQ(output.status.code, 2) << output.status.text();
   EXPECT_EQ(output.out, "");
   const std::string sentence = "row 1 of --gradients has length 1, row 0 has length 2";

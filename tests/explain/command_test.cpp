@@ -14,40 +14,40 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // lockstep-torch without a launcher.
-Output run_alone(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
+base::Output run_alone(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
   arguments.insert(arguments.begin(), LOCKSTEP_BIN_DIR "/lockstep-torch");
   env.emplace("LC_ALL", "C.UTF-8");
-  return run_process({.argv = arguments, .env = env}, Deadline::after(std::chrono::seconds(30)));
+  return base::run_process({.argv = arguments, .env = env}, base::Deadline::after(std::chrono::seconds(30)));
 }
 
-void expect_refused(const Output& output, const std::string& sentence) {
+void expect_refused(const base::Output& output, const std::string& sentence) {
   EXPECT_EQ(output.status.code, 2) << output.status.text();
   EXPECT_EQ(output.out, "");
   EXPECT_THAT(output.err, HasSubstr(sentence));
 }
 
 TEST(ExplainCommand, ListsTheLessons) {
-  const Output& output = explain({});
+  const base::Output& output = explain({});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* lesson :
        {"average", "features", "sync", "split", "replicate", "scratch", "pretrained"}) {
     EXPECT_THAT(output.out, HasSubstr(std::string("  ") + lesson + " "));
   }
   EXPECT_EQ(run_alone({"explain", "list"}).out, output.out);
-  const Output json = run_alone({"explain", "list", "--json"});
+  const base::Output json = run_alone({"explain", "list", "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out)[0]["name"], "replicate");
 }
 
 TEST(ExplainCommand, SpeaksTheLanguageOfTheLocale) {
-  const Output korean =
+  const base::Output korean =
       run_alone({"explain"}, {{"LC_ALL", ""}, {"LC_MESSAGES", ""}, {"LANG", "ko_KR.UTF-8"}});
   EXPECT_THAT(korean.out, HasSubstr("그래디언트"));
-  const Output told = run_alone({"explain", "list", "--lang", "en"}, {{"LC_ALL", "ko_KR.UTF-8"}});
+  const base::Output told = run_alone({"explain", "list", "--lang", "en"}, {{"LC_ALL", "ko_KR.UTF-8"}});
   EXPECT_THAT(told.out, Not(HasSubstr("그래디언트")));
 }
 
 TEST(ExplainCommand, HelpsWithoutALauncher) {
-  const Output output = run_alone({"explain", "--help"});
+  const base::Output output = run_alone({"explain", "--help"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* part :
        {"--gradients", "--descend", "--lang", "lockstep explain average", "replicate"}) {
@@ -73,7 +73,7 @@ TEST(ExplainCommand, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(ExplainCommand, TellsWhatItRunsOn) {
-  const Output output = run_alone({"--version"});
+  const base::Output output = run_alone({"--version"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("libtorch 2.11.0"));
   EXPECT_THAT(output.out, HasSubstr("Gloo available"));

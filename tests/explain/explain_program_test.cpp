@@ -22,12 +22,12 @@ class TorchCommand : public ::testing::Test {
                  "#!/bin/sh\necho \"$* rank=$RANK of=$WORLD_SIZE\"\nexit ${CODE:-0}\n", 0755);
   }
 
-  Output run(Text arguments, std::map<std::string, std::string> env = {}) {
+  base::Output run(Text arguments, std::map<std::string, std::string> env = {}) {
     arguments.insert(arguments.begin(), program_);
     env.try_emplace("RANK", "");
     env.try_emplace("WORLD_SIZE", "");
     env.try_emplace("LOCKSTEP_RANK", "");
-    return run_process({.argv = arguments, .env = std::move(env)}, Deadline::after(kPatience));
+    return base::run_process({.argv = arguments, .env = std::move(env)}, base::Deadline::after(kPatience));
   }
 
   TempFolder folder_;
@@ -35,13 +35,13 @@ class TorchCommand : public ::testing::Test {
 };
 
 TEST_F(TorchCommand, TrainIsOneProcess) {
-  const Output output = run({"train", "recipe.toml", "--set", "a=b c"}, {{"CODE", "9"}});
+  const base::Output output = run({"train", "recipe.toml", "--set", "a=b c"}, {{"CODE", "9"}});
   EXPECT_EQ(output.out, "train recipe.toml --set a=b c rank= of=\n");
   EXPECT_EQ(output.status.code, 9);
 }
 
 TEST_F(TorchCommand, ExplainStartsFourRanks) {
-  const Output output = run({"explain", "average"});
+  const base::Output output = run({"explain", "average"});
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(lines(output.out).size(), 4u);
   EXPECT_EQ(count(output.out, "explain average rank=3 of=4\n"), 1);
@@ -58,7 +58,7 @@ TEST_F(TorchCommand, ExplainStartsARankPerRow) {
 
 TEST_F(TorchCommand, ExplainRefusesWhatIsNotRows) {
   for (const char* text : {"", "[[1,2],[3", "{}", "[]", "[1,2]", "7"}) {
-    const Output output = run({"explain", "average", "--gradients", text});
+    const base::Output output = run({"explain", "average", "--gradients", text});
     EXPECT_EQ(output.status.code, 2);
     EXPECT_THAT(output.err, HasSubstr("is not a JSON array"));
     EXPECT_EQ(lines(output.err).size(), 1u);
@@ -75,7 +75,7 @@ TEST_F(TorchCommand, ExplainStartsNothingForHelpOrInsideAJob) {
 }
 
 TEST_F(TorchCommand, AFailureSpeaksOfExplain) {
-  const Output output = run({"explain", "average"}, {{"CODE", "5"}});
+  const base::Output output = run({"explain", "average"}, {{"CODE", "5"}});
   EXPECT_EQ(output.status.code, 5);
   EXPECT_THAT(output.err, HasSubstr("lockstep explain: rank "));
 }
@@ -84,7 +84,7 @@ TEST_F(TorchCommand, WithoutLockstepTorchOneSentence) {
   std::filesystem::remove(folder_.path() + "/lockstep-torch");
   for (const Text& arguments :
        {Text{"train", "x"}, Text{"explain", "average"}, Text{"explain", "--help"}}) {
-    const Output output = run(arguments);
+    const base::Output output = run(arguments);
     EXPECT_EQ(output.status.code, 2);
     EXPECT_THAT(output.err, HasSubstr("/lockstep-torch is missing"));
     EXPECT_THAT(output.err, HasSubstr("make setup"));
@@ -94,7 +94,7 @@ TEST_F(TorchCommand, WithoutLockstepTorchOneSentence) {
 
 TEST_F(TorchCommand, DoctorAsksItForItsVersion) {
   folder_.file("lockstep-torch", "#!/bin/sh\necho libtorch 2.11.0\necho Gloo inside\n", 0755);
-  const Output output = run({"doctor"});
+  const base::Output output = run({"doctor"});
   EXPECT_THAT(output.out, HasSubstr("libtorch 2.11.0"));
   EXPECT_THAT(output.out, HasSubstr("Gloo inside"));
 }

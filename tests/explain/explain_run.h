@@ -13,7 +13,7 @@ namespace lockstep {
 
 // What `lockstep explain ARGUMENTS` wrote, and how it ended. Run once per process for the same
 // arguments: starting four ranks costs about a second.
-const Output& explain(const std::vector<std::string>& arguments);
+const base::Output& explain(const std::vector<std::string>& arguments);
 
 // Its JSON; the run must have succeeded and have written nothing else.
 nlohmann::json explain_json(std::vector<std::string> arguments);

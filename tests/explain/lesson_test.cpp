@@ -13,13 +13,13 @@ using ::testing::HasSubstr;
 TEST(Lessons, AreFoundByName) {
   for (const char* name :
        {"average", "features", "sync", "split", "replicate", "scratch", "pretrained"}) {
-    EXPECT_EQ(find_lesson(name).name, name);
+    EXPECT_EQ(explain::find_lesson(name).name, name);
   }
 }
 
 TEST(Lessons, AnUnknownNameIsAnsweredWithTheNearest) {
   try {
-    find_lesson("avarage");
+    explain::find_lesson("avarage");
     FAIL() << "there is no lesson avarage";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no lesson \"avarage\""));
@@ -28,30 +28,30 @@ TEST(Lessons, AnUnknownNameIsAnsweredWithTheNearest) {
 }
 
 TEST(Lessons, AreListedWithOneLineEachInBothLanguages) {
-  for (const Language language : {Language::English, Language::Korean}) {
-    const std::string list = list_lessons(language);
-    EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), std::ssize(lessons()));
-    for (const auto& lesson : lessons()) {
+  for (const explain::Language language : {explain::Language::English, explain::Language::Korean}) {
+    const std::string list = explain::list_lessons(language);
+    EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), std::ssize(explain::lessons()));
+    for (const auto& lesson : explain::lessons()) {
       EXPECT_THAT(list, HasSubstr(std::string(lesson.name)));
-      EXPECT_THAT(list, HasSubstr(Speaker(lesson.phrases, language)("summary")));
-      EXPECT_FALSE(Speaker(lesson.phrases, language)("title").empty());
+      EXPECT_THAT(list, HasSubstr(explain::Speaker(lesson.phrases, language)("summary")));
+      EXPECT_FALSE(explain::Speaker(lesson.phrases, language)("title").empty());
     }
   }
 }
 
 TEST(Lessons, RefuseAGroupOfAnotherSize) {
   Group alone = make_single_group();
-  LessonOptions options{.average = parse_average_input({})};
-  for (const auto& lesson : lessons()) {
+  explain::LessonOptions options{.average = explain::parse_average_input({})};
+  for (const auto& lesson : explain::lessons()) {
     EXPECT_THROW(lesson.run(alone, options), UsageError) << lesson.name;
   }
 }
 
 TEST(Lessons, AverageRunsInAGroupOfOneWithOneRow) {
   Group alone = make_single_group();
-  const AverageInput input =
-      parse_average_input({.gradients = "[[1, 2]]", .weights = "[3, 4]", .lr = "0.5"});
-  const Report report = run_average(alone, {.language = Language::Korean, .average = input});
+  const explain::AverageInput input =
+      explain::parse_average_input({.gradients = "[[1, 2]]", .weights = "[3, 4]", .lr = "0.5"});
+  const explain::Report report = explain::run_average(alone, {.language = explain::Language::Korean, .average = input});
   EXPECT_EQ(report.data["average"], (std::vector<double>{1, 2}));
   EXPECT_EQ(report.data["weights_after"], (std::vector<std::vector<double>>{{3.5, 5}}));
   EXPECT_EQ(report.data["same_bits"], true);

@@ -18,7 +18,7 @@ using Parts = std::vector<std::vector<int>>;
 
 // Runs the lesson in Korean and looks for its title and its verdict.
 void expect_told_in_korean(const std::string& lesson, const std::string& verdict) {
-  const Output& output = explain({lesson, "--lang", "ko"});
+  const base::Output& output = explain({lesson, "--lang", "ko"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_TRUE(output.out.starts_with(lesson + ": ")) << output.out;
   EXPECT_THAT(output.out, HasSubstr(verdict));

@@ -38,7 +38,7 @@ std::set<std::string> placeholders(std::string_view text) {
 
 template <typename Check>
 void for_each_phrase(Check check) {
-  for (const auto& lesson : lessons()) {
+  for (const auto& lesson : explain::lessons()) {
     for (const auto& phrase : lesson.phrases) {
       SCOPED_TRACE(std::string(lesson.name) + ": " + std::string(phrase.key));
       check(phrase);
@@ -47,7 +47,7 @@ void for_each_phrase(Check check) {
 }
 
 TEST(Phrases, EveryPhraseIsWrittenInBothLanguages) {
-  for_each_phrase([](const Phrase& phrase) {
+  for_each_phrase([](const explain::Phrase& phrase) {
     EXPECT_FALSE(phrase.english.empty());
     EXPECT_FALSE(phrase.korean.empty());
     EXPECT_FALSE(has_hangul(phrase.english));
@@ -57,7 +57,7 @@ TEST(Phrases, EveryPhraseIsWrittenInBothLanguages) {
 }
 
 TEST(Phrases, BothLanguagesTakeTheSameValues) {
-  for_each_phrase([](const Phrase& phrase) {
+  for_each_phrase([](const explain::Phrase& phrase) {
     EXPECT_EQ(placeholders(phrase.english), placeholders(phrase.korean));
     const auto format = [](std::string_view text) {
       return fmt::format(fmt::runtime(text), "a", "b", "c", "d", "e");
@@ -68,7 +68,7 @@ TEST(Phrases, BothLanguagesTakeTheSameValues) {
 }
 
 TEST(Phrases, NoKoreanParticleFollowsAValue) {
-  for_each_phrase([](const Phrase& phrase) {
+  for_each_phrase([](const explain::Phrase& phrase) {
     for (size_t at = phrase.korean.find('}'); at != phrase.korean.npos;
          at = phrase.korean.find('}', at + 1)) {
       const std::string_view rest = phrase.korean.substr(at + 1);
@@ -79,7 +79,7 @@ TEST(Phrases, NoKoreanParticleFollowsAValue) {
 }
 
 TEST(Phrases, KeysOfALessonAreUnique) {
-  for (const auto& lesson : lessons()) {
+  for (const auto& lesson : explain::lessons()) {
     std::set<std::string_view> keys;
     for (const auto& phrase : lesson.phrases) {
       EXPECT_TRUE(keys.insert(phrase.key).second) << lesson.name << ": " << phrase.key;
@@ -89,31 +89,31 @@ TEST(Phrases, KeysOfALessonAreUnique) {
 
 // `replicate` shows it: DistributedDataParallel compares names and shapes, and overwrites values.
 TEST(Phrases, ScratchSaysWhatHappensToAnotherSeed) {
-  for (const Language language : {Language::English, Language::Korean}) {
-    const std::string told = Speaker(scratch_phrases(), language)("wrap", "0.1", "1 MiB", 0);
+  for (const explain::Language language : {explain::Language::English, explain::Language::Korean}) {
+    const std::string told = explain::Speaker(explain::scratch_phrases(), language)("wrap", "0.1", "1 MiB", 0);
     EXPECT_EQ(told.find("found out"), told.npos) << told;
     EXPECT_EQ(told.find("여기서 드러납니다"), told.npos) << told;
-    EXPECT_NE(told.find(language == Language::English ? "overwritten" : "덮어쓰"), told.npos)
+    EXPECT_NE(told.find(language == explain::Language::English ? "overwritten" : "덮어쓰"), told.npos)
         << told;
   }
 }
 
 TEST(Speaker, SaysThePhraseInItsLanguageWithTheValues) {
-  constexpr Phrase kPhrases[] = {{"count", "{0} of {1}", "{1} 중 {0}"}};
-  EXPECT_EQ(Speaker(kPhrases, Language::English)("count", 1, 2), "1 of 2");
-  EXPECT_EQ(Speaker(kPhrases, Language::Korean)("count", 1, 2), "2 중 1");
+  constexpr explain::Phrase kPhrases[] = {{"count", "{0} of {1}", "{1} 중 {0}"}};
+  EXPECT_EQ(explain::Speaker(kPhrases, explain::Language::English)("count", 1, 2), "1 of 2");
+  EXPECT_EQ(explain::Speaker(kPhrases, explain::Language::Korean)("count", 1, 2), "2 중 1");
 }
 
 TEST(Speaker, AnUnknownKeyIsABug) {
-  EXPECT_THROW(Speaker({}, Language::English)("nothing"), InternalError);
+  EXPECT_THROW(explain::Speaker({}, explain::Language::English)("nothing"), InternalError);
 }
 
 TEST(LanguageOfLocale, OnlyKoreanLocalesAreKorean) {
   for (const char* korean : {"ko", "ko_KR", "ko_KR.UTF-8", "ko_KR@x", "ko.UTF-8"}) {
-    EXPECT_EQ(language_of_locale(korean), Language::Korean) << korean;
+    EXPECT_EQ(explain::language_of_locale(korean), explain::Language::Korean) << korean;
   }
   for (const char* other : {"", "C", "C.UTF-8", "en_US.UTF-8", "kok_IN", "POSIX"}) {
-    EXPECT_EQ(language_of_locale(other), Language::English) << other;
+    EXPECT_EQ(explain::language_of_locale(other), explain::Language::English) << other;
   }
 }
 

@@ -11,9 +11,9 @@ namespace lockstep {
 namespace {
 
 TEST(RenderTable, AlignsNumbersRightAndTextLeft) {
-  const Table table{.header = {"rank", "who", "ear"},
+  const explain::Table table{.header = {"rank", "who", "ear"},
                     .rows = {{"0", "a", "0.5"}, {"10", "bcd", "-1"}}};
-  EXPECT_EQ(render_table(table, 2),
+  EXPECT_EQ(explain::render_table(table, 2),
             "  rank  who  ear\n"
             "  ----  ---  ---\n"
             "     0  a    0.5\n"
@@ -21,8 +21,8 @@ TEST(RenderTable, AlignsNumbersRightAndTextLeft) {
 }
 
 TEST(RenderTable, AlignsKoreanByItsWidth) {
-  const Table table{.header = {"랭크", "수염"}, .rows = {{"0", "길다"}, {"1", "x"}}};
-  EXPECT_EQ(render_table(table, 0),
+  const explain::Table table{.header = {"랭크", "수염"}, .rows = {{"0", "길다"}, {"1", "x"}}};
+  EXPECT_EQ(explain::render_table(table, 0),
             "랭크  수염\n"
             "----  ----\n"
             "   0  길다\n"
@@ -30,44 +30,44 @@ TEST(RenderTable, AlignsKoreanByItsWidth) {
 }
 
 TEST(RenderTable, ARowOfAnotherLengthIsABug) {
-  EXPECT_THROW(render_table({.header = {"a", "b"}, .rows = {{"1"}}}, 0), InternalError);
+  EXPECT_THROW(explain::render_table({.header = {"a", "b"}, .rows = {{"1"}}}, 0), InternalError);
 }
 
 TEST(NumberFormat, WritesAllNumbersWithTheFewestDecimalsThatShowThem) {
-  EXPECT_EQ(NumberFormat({0.1, 0.2}).list({0.1, 0.2}), "0.1, 0.2");
-  EXPECT_EQ(NumberFormat({0.2, 0.175}).list({0.2, 0.175}), "0.200, 0.175");
-  EXPECT_EQ(NumberFormat({1, -2}).list({1, -2}), "1, -2");
-  EXPECT_EQ(NumberFormat({0.1 + 0.2})(0.1 + 0.2), "0.3");  // 0.30000000000000004
-  EXPECT_EQ(NumberFormat({1.0 / 3})(1.0 / 3), "0.3333");
-  EXPECT_EQ(NumberFormat({1.0 / 3}, 2)(1.0 / 3), "0.33");
+  EXPECT_EQ(explain::NumberFormat({0.1, 0.2}).list({0.1, 0.2}), "0.1, 0.2");
+  EXPECT_EQ(explain::NumberFormat({0.2, 0.175}).list({0.2, 0.175}), "0.200, 0.175");
+  EXPECT_EQ(explain::NumberFormat({1, -2}).list({1, -2}), "1, -2");
+  EXPECT_EQ(explain::NumberFormat({0.1 + 0.2})(0.1 + 0.2), "0.3");  // 0.30000000000000004
+  EXPECT_EQ(explain::NumberFormat({1.0 / 3})(1.0 / 3), "0.3333");
+  EXPECT_EQ(explain::NumberFormat({1.0 / 3}, 2)(1.0 / 3), "0.33");
 }
 
 TEST(NumberFormat, HasNoMinusZero) {
-  EXPECT_EQ(NumberFormat({-0.0})(-0.0), "0");
-  EXPECT_EQ(NumberFormat({-1e-17, 0.25})(-1e-17), "0.00");
+  EXPECT_EQ(explain::NumberFormat({-0.0})(-0.0), "0");
+  EXPECT_EQ(explain::NumberFormat({-1e-17, 0.25})(-1e-17), "0.00");
 }
 
 TEST(NumberFormat, WritesExtremeNumbersInScientificNotation) {
-  EXPECT_EQ(NumberFormat({1e20, 1})(1e20), "1e+20");
-  EXPECT_EQ(NumberFormat({2.5e-6})(2.5e-6), "2.5e-06");
+  EXPECT_EQ(explain::NumberFormat({1e20, 1})(1e20), "1e+20");
+  EXPECT_EQ(explain::NumberFormat({2.5e-6})(2.5e-6), "2.5e-06");
 }
 
 TEST(RenderText, NumbersTheStepsAndHangsTheirLines) {
-  Report report{.title = "average: title"};
+  explain::Report report{.title = "average: title"};
   report.steps.push_back({.sentence = std::string(60, 'a') + " " + std::string(60, 'b')});
-  report.steps.push_back({.sentence = "Then.", .table = Table{.header = {"x"}, .rows = {{"1"}}}});
-  EXPECT_EQ(render_text(report), "average: title\n\n1. " + std::string(60, 'a') + "\n   " +
+  report.steps.push_back({.sentence = "Then.", .table = explain::Table{.header = {"x"}, .rows = {{"1"}}}});
+  EXPECT_EQ(explain::render_text(report), "average: title\n\n1. " + std::string(60, 'a') + "\n   " +
                                      std::string(60, 'b') +
                                      "\n\n2. Then.\n\n    x\n    -\n    1\n");
 }
 
 TEST(RenderJson, KeepsTheOrderAndPutsListsOfNumbersOnOneLine) {
-  Report report;
+  explain::Report report;
   report.data["ranks"] = 2;
   report.data["average"] = {0.2, 0.5};
   report.data["rows"] = {{1, 2}, {3, 4}};
   report.data["empty"] = nlohmann::ordered_json::array();
-  const std::string text = render_json(report);
+  const std::string text = explain::render_json(report);
   EXPECT_EQ(text,
             "{\n  \"ranks\": 2,\n  \"average\": [0.2,0.5],\n"
             "  \"rows\": [\n    [1,2],\n    [3,4]\n  ],\n  \"empty\": []\n}\n");

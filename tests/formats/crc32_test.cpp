@@ -24,13 +24,13 @@ std::span<const std::byte> as_bytes(std::string_view text) {
 }
 
 TEST(Crc32, IsThatOfZip) {
-  EXPECT_EQ(crc32(0, as_bytes("")), 0u);
-  EXPECT_EQ(crc32(0, as_bytes("123456789")), 0xcbf43926u);
-  EXPECT_EQ(crc32(0, as_bytes(std::string(1u << 20, '\xff'))), 0x956bac74u);
+  EXPECT_EQ(formats::crc32(0, as_bytes("")), 0u);
+  EXPECT_EQ(formats::crc32(0, as_bytes("123456789")), 0xcbf43926u);
+  EXPECT_EQ(formats::crc32(0, as_bytes(std::string(1u << 20, '\xff'))), 0x956bac74u);
 }
 
 TEST(Crc32, FoldingAndTablesAgreeAtEveryLengthAndAlignment) {
-  const crc32_kernels::Kernel folding = crc32_kernels::by_folding();
+  const formats::crc32_kernels::Kernel folding = formats::crc32_kernels::by_folding();
   if (folding == nullptr) {
     GTEST_SKIP() << "this processor has no PCLMULQDQ";
   }
@@ -39,7 +39,7 @@ TEST(Crc32, FoldingAndTablesAgreeAtEveryLengthAndAlignment) {
     for (size_t size = 0; size + start <= text.size(); ++size) {
       const auto bytes = as_bytes(text).subspan(start, size);
       const auto state = static_cast<uint32_t>(size * 2654435761u);
-      ASSERT_EQ(folding(state, bytes), crc32_kernels::by_tables(state, bytes))
+      ASSERT_EQ(folding(state, bytes), formats::crc32_kernels::by_tables(state, bytes))
           << size << " bytes from " << start;
     }
   }
@@ -48,12 +48,12 @@ TEST(Crc32, FoldingAndTablesAgreeAtEveryLengthAndAlignment) {
 TEST(Crc32, OfTwoPiecesIsThatOfTheWhole) {
   const std::string text = random_bytes(5000);
   const auto bytes = as_bytes(text);
-  const uint32_t whole = crc32(0, bytes);
+  const uint32_t whole = formats::crc32(0, bytes);
   for (const size_t cut : {0, 1, 7, 8, 9, 64, 500, 4096, 4999, 5000}) {
     const auto a = bytes.first(cut);
     const auto b = bytes.subspan(cut);
-    EXPECT_EQ(crc32(crc32(0, a), b), whole) << cut;
-    EXPECT_EQ(crc32_combine(crc32(0, a), crc32(0, b), b.size()), whole) << cut;
+    EXPECT_EQ(formats::crc32(formats::crc32(0, a), b), whole) << cut;
+    EXPECT_EQ(formats::crc32_combine(formats::crc32(0, a), formats::crc32(0, b), b.size()), whole) << cut;
   }
 }
 
@@ -64,8 +64,8 @@ TEST(Crc32, CombinesPiecesOfAnySize) {
   const uint32_t c = 0x0fedcba9;
   for (const uint64_t size : {uint64_t{1}, uint64_t{1} << 29, uint64_t{1} << 32, uint64_t{1} << 61,
                               uint64_t{0xffffffff}, uint64_t{1} << 63}) {
-    EXPECT_EQ(crc32_combine(crc32_combine(a, b, size), c, 17),
-              crc32_combine(a, crc32_combine(b, c, 17), size + 17))
+    EXPECT_EQ(formats::crc32_combine(formats::crc32_combine(a, b, size), c, 17),
+              formats::crc32_combine(a, formats::crc32_combine(b, c, 17), size + 17))
         << size;
   }
 }

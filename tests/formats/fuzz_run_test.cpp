@@ -58,7 +58,7 @@ std::string found(const std::string& text, const char* pattern) {
 }
 
 struct Result {
-  Output output;
+  base::Output output;
   std::string line;
 };
 
@@ -68,11 +68,11 @@ Result run(const Reader& reader, std::chrono::seconds duration) {
   write_corpus(corpus, reader);
   Result result;
   result.output =
-      run_process({.argv = {program_of(reader), fmt::format("-max_total_time={}", duration.count()),
+      base::run_process({.argv = {program_of(reader), fmt::format("-max_total_time={}", duration.count()),
                             fmt::format("-max_len={}", kMaxSeedBytes), "-timeout=10",
                             "-rss_limit_mb=2048", "-print_final_stats=1",
                             "-artifact_prefix=" + artifacts.path() + "/", corpus.path()}},
-                  Deadline::after(duration + std::chrono::seconds(60)));
+                  base::Deadline::after(duration + std::chrono::seconds(60)));
   const std::string& text = result.output.err;
   result.line = fmt::format("{}: {} executions in {} s, {} edges, corpus {}", reader.name,
                             found(text, "stat::number_of_executed_units: *([0-9]+)"),
@@ -83,8 +83,8 @@ Result run(const Reader& reader, std::chrono::seconds duration) {
 
 TEST(FuzzRun, NoReaderBreaks) {
   LOCKSTEP_NEEDS("clang", no_fuzzers());
-  const bool is_long = Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
-  const auto seconds = Env().integer("LOCKSTEP_FUZZ_SECONDS", 1, 86'400);
+  const bool is_long = base::Env().flag("LOCKSTEP_LONG_TESTS").value_or(false);
+  const auto seconds = base::Env().integer("LOCKSTEP_FUZZ_SECONDS", 1, 86'400);
   const std::chrono::seconds duration{seconds.value_or(is_long ? 600 : 10)};
   std::atomic<size_t> next = 0;
   std::mutex mutex;

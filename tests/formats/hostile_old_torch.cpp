@@ -24,7 +24,7 @@ struct Stream {
              "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"s +
              "X\x01\0\0\0kX\x03\0\0\0cpu"s + id_tail + "tQK\0(K\x02t(K\x01t\x89}tR."s;
     bytes += "\x80\x02](" + keys + "e.";
-    append_number<uint64_t>(bytes, count);
+    formats::append_number<uint64_t>(bytes, count);
     return bytes + data;
   }
 };
@@ -49,7 +49,7 @@ std::string system(const std::string& little) {
 std::string storage_row(const std::string& key = "K\x07",
                         const std::string& type = "ctorch\nFloatStorage\n", uint64_t count = 2) {
   std::string bytes = row(key + "N" + type);
-  append_number<uint64_t>(bytes, count);
+  formats::append_number<uint64_t>(bytes, count);
   return bytes;
 }
 
@@ -74,11 +74,11 @@ struct Tables {
     const std::string storages = value(num_storages) + storage_row(key, storage_class, count) +
                                  "12345678" + more_storages + value(views) + behind;
     std::string tensors = value("K\x01") + row("K\x01" + storage_of_tensor + tensor_class);
-    append_number<uint32_t>(tensors, num_dims);
-    append_number<uint32_t>(tensors, 0);
-    append_number<int64_t>(tensors, size);
-    append_number<int64_t>(tensors, 1);
-    append_number<int64_t>(tensors, offset);
+    formats::append_number<uint32_t>(tensors, num_dims);
+    formats::append_number<uint32_t>(tensors, 0);
+    formats::append_number<int64_t>(tensors, size);
+    formats::append_number<int64_t>(tensors, 1);
+    formats::append_number<int64_t>(tensors, offset);
     return tar_of({{"sys_info", system(little)},
                    {"storages", storages},
                    {"tensors", tensors},

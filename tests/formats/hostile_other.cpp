@@ -11,9 +11,9 @@ using namespace std::string_literals;
 std::string npy(const std::string& header, size_t data_bytes, char version = 1) {
   std::string bytes = "\x93NUMPY"s + version + '\0';
   if (version == 1) {
-    append_number<uint16_t>(bytes, static_cast<uint16_t>(header.size()));
+    formats::append_number<uint16_t>(bytes, static_cast<uint16_t>(header.size()));
   } else {
-    append_number<uint32_t>(bytes, static_cast<uint32_t>(header.size()));
+    formats::append_number<uint32_t>(bytes, static_cast<uint32_t>(header.size()));
   }
   return bytes + header + std::string(data_bytes, 'd');
 }
@@ -25,7 +25,7 @@ std::string header(const std::string& descr, const std::string& shape) {
 std::string llmc(uint32_t magic, uint32_t version, uint32_t num_tokens, size_t data_bytes) {
   std::string bytes;
   for (const uint32_t number : {magic, version, num_tokens}) {
-    append_number<uint32_t>(bytes, number);
+    formats::append_number<uint32_t>(bytes, number);
   }
   bytes.resize(1024);
   return bytes + std::string(data_bytes, 't');

@@ -13,13 +13,13 @@ std::string load(const std::string& body) {
 
 std::string text(const std::string& letters) {
   std::string bytes = "X";
-  append_number<uint32_t>(bytes, static_cast<uint32_t>(letters.size()));
+  formats::append_number<uint32_t>(bytes, static_cast<uint32_t>(letters.size()));
   return bytes + letters;
 }
 
 std::string storage_id(const std::string& type = "ctorch\nFloatStorage\n", int32_t count = 6) {
   std::string number = "J";
-  append_number<int32_t>(number, count);
+  formats::append_number<int32_t>(number, count);
   return "(" + text("storage") + type + text("0") + text("cpu") + number + "tQ";
 }
 

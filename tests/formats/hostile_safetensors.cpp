@@ -11,7 +11,7 @@ using namespace std::string_literals;
 
 std::string file_of(const std::string& json, size_t data_bytes) {
   std::string bytes;
-  append_number<uint64_t>(bytes, json.size());
+  formats::append_number<uint64_t>(bytes, json.size());
   return bytes + json + std::string(data_bytes, 'd');
 }
 

@@ -8,11 +8,11 @@ namespace {
 
 using namespace std::string_literals;
 
-using Kind = PickleValue::Kind;
+using Kind = formats::PickleValue::Kind;
 
 // A file with one tensor "w", whose parts can be spoilt one by one.
 struct Spoilt {
-  PickledTensor tensor{.dtype = DType::F32, .shape = {2}, .strides = {1}};
+  formats::PickledTensor tensor{.dtype = formats::DType::F32, .shape = {2}, .strides = {1}};
   uint64_t claimed_bytes = 8;
   std::string record = "12345678";
   std::string after_pickle;
@@ -20,11 +20,11 @@ struct Spoilt {
                                                         {"r/version", "3\n"}};
 
   std::string file() const {
-    PickleValue root{.kind = Kind::Dict,
-                     .items = {PickleValue::of("w"), PickleValue::of_tensor(0)}};
+    formats::PickleValue root{.kind = Kind::Dict,
+                     .items = {formats::PickleValue::of("w"), formats::PickleValue::of_tensor(0)}};
     const std::string text =
-        pickle(root, std::vector{tensor},
-               std::vector<PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
+        formats::pickle(root, std::vector{tensor},
+               std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
     std::vector<std::pair<std::string, std::string>> records{{"r/data.pkl", text + after_pickle},
                                                              {"r/data/0", record}};
     records.insert(records.end(), more.begin(), more.end());
@@ -44,12 +44,12 @@ std::string more(std::vector<std::pair<std::string, std::string>> records) {
 }
 
 std::string two_of_one_name() {
-  PickleValue inner{.kind = Kind::Dict, .items = {PickleValue::of("b"), PickleValue::of_tensor(0)}};
-  PickleValue root{
+  formats::PickleValue inner{.kind = Kind::Dict, .items = {formats::PickleValue::of("b"), formats::PickleValue::of_tensor(0)}};
+  formats::PickleValue root{
       .kind = Kind::Dict,
-      .items = {PickleValue::of("a.b"), PickleValue::of_tensor(0), PickleValue::of("a"), inner}};
-  const std::string text = pickle(root, std::vector<PickledTensor>{{.shape = {}, .strides = {}}},
-                                  std::vector<PickledStorage>{{.key = "0", .size_bytes = 4}});
+      .items = {formats::PickleValue::of("a.b"), formats::PickleValue::of_tensor(0), formats::PickleValue::of("a"), inner}};
+  const std::string text = formats::pickle(root, std::vector<formats::PickledTensor>{{.shape = {}, .strides = {}}},
+                                  std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = 4}});
   return zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}});
 }
 

@@ -13,24 +13,24 @@ using namespace std::string_literals;
 
 // A zip of two records whose parts can be spoilt one by one.
 struct Parts {
-  std::vector<ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};
+  std::vector<formats::ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};
   std::vector<std::string> data{"first", "second record"};
 
   std::string zip() {
     std::string bytes;
     std::string directory;
     for (size_t i = 0; i < entries.size(); ++i) {
-      ZipEntry& entry = entries[i];
+      formats::ZipEntry& entry = entries[i];
       entry.header_offset = bytes.size();
       entry.size_bytes = data[i].size();
-      entry.crc = crc32(0, std::as_bytes(std::span(data[i])));
-      bytes += zip::local_header(entry, 64) + data[i] + zip::descriptor(entry);
-      directory += zip::central_record(entry);
+      entry.crc = formats::crc32(0, std::as_bytes(std::span(data[i])));
+      bytes += formats::zip::local_header(entry, 64) + data[i] + formats::zip::descriptor(entry);
+      directory += formats::zip::central_record(entry);
     }
     directory_offset = bytes.size();
     bytes += directory;
     end_offset = bytes.size();
-    return bytes + zip::end_records(entries.size(), directory_offset, end_offset);
+    return bytes + formats::zip::end_records(entries.size(), directory_offset, end_offset);
   }
 
   size_t directory_offset = 0;
@@ -40,7 +40,7 @@ struct Parts {
 template <typename Number>
 std::string with(std::string bytes, size_t offset, Number number) {
   std::string text;
-  append_number<Number>(text, number);
+  formats::append_number<Number>(text, number);
   return bytes.replace(offset, text.size(), text);
 }
 
@@ -58,9 +58,9 @@ std::vector<HostileFile> hostile_zip() {
   const std::string good = parts.zip();
   const size_t local = parts.entries[1].header_offset;
   const size_t first = parts.directory_offset;
-  const size_t second = first + zip::kCentralBytes + 3;
+  const size_t second = first + formats::zip::kCentralBytes + 3;
   const size_t end64 = parts.end_offset;
-  const size_t end = good.size() - zip::kEndBytes;
+  const size_t end = good.size() - formats::zip::kEndBytes;
   return {
       {"empty", ""},
       {"byte-behind", good + "x"},
@@ -71,7 +71,7 @@ std::vector<HostileFile> hostile_zip() {
       {"zip64-counts", with<uint64_t>(with<uint64_t>(good, end64 + 32, 3), end64 + 24, 3)},
       {"zip64-offset", with<uint64_t>(good, end64 + 48, UINT64_MAX)},
       {"directory-overflow",
-       with<uint64_t>(with<uint32_t>(good, end + 16, zip::kIn64), end64 + 48, UINT64_MAX)},
+       with<uint64_t>(with<uint32_t>(good, end + 16, formats::zip::kIn64), end64 + 48, UINT64_MAX)},
       {"hidden", std::string(good).insert(parts.end_offset, "hidden")},
       {"no-directory-record", with<uint32_t>(good, first, 7)},
       {"long-name", with<uint16_t>(good, second + 28, 60000)},
@@ -80,7 +80,7 @@ std::vector<HostileFile> hostile_zip() {
       {"other-compressed-size", with<uint32_t>(good, second + 20, 7)},
       {"other-header", with<uint32_t>(good, second + 42, 0)},
       {"header-outside", with<uint32_t>(good, second + 42, 0x7fffffff)},
-      {"header-in-zip64", with<uint32_t>(good, second + 42, zip::kIn64)},
+      {"header-in-zip64", with<uint32_t>(good, second + 42, formats::zip::kIn64)},
       {"no-local-header", with<uint32_t>(good, local, 7)},
       {"local-deflated", with<uint16_t>(good, local + 8, 8)},
       {"local-size", with<uint32_t>(good, local + 18, 7)},

@@ -27,20 +27,20 @@ std::string golden_path(const std::string& name) {
   return LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name;
 }
 
-Output inspect(std::vector<std::string> arguments,
+base::Output inspect(std::vector<std::string> arguments,
                const std::map<std::string, std::string>& env = {}) {
   arguments.insert(arguments.begin(), {LOCKSTEP_BIN_DIR "/lockstep", "inspect"});
-  return run_process({.argv = std::move(arguments), .env = env}, Deadline::after(kPatience));
+  return base::run_process({.argv = std::move(arguments), .env = env}, base::Deadline::after(kPatience));
 }
 
 std::string output_of(const std::vector<std::string>& arguments) {
-  const Output output = inspect(arguments);
+  const base::Output output = inspect(arguments);
   EXPECT_EQ(output.status.shell_code(), 0) << output.err;
   return output.out;
 }
 
 std::string sidecar_of(const std::string& bytes, const std::string& name) {
-  Sha256 sha256;
+  formats::Sha256 sha256;
   sha256.append(std::as_bytes(std::span(bytes)));
   return sha256.hex() + "  " + name + "\n";
 }
@@ -80,7 +80,7 @@ TEST_F(Inspect, NamesCannotDriveTheTerminal) {
       "w\x1b[31m\r\n\xc2\x9b"
       "31m\xe2\x80\xae한글";
   const std::string path = folder_.at("evil.safetensors");
-  SafetensorsWriter writer(path, {{.name = name, .shape = {1}}}, {{"k\x07", "v\x1b]0;x\x07"}});
+  formats::SafetensorsWriter writer(path, {{.name = name, .shape = {1}}}, {{"k\x07", "v\x1b]0;x\x07"}});
   writer.append(std::as_bytes(std::span("1234", 4)));
   writer.finish();
   for (const char* way : {"--tree", "--json", "--verify"}) {
@@ -106,7 +106,7 @@ TEST_F(Inspect, VerifiesChecksumsAndSidecars) {
   std::string damaged = bytes;
   damaged.back() ^= 1;
   folder_.file("a.safetensors", damaged);
-  const Output output = inspect({"--verify", path});
+  const base::Output output = inspect({"--verify", path});
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.err, HasSubstr("and its sidecar says"));
   EXPECT_THAT(output.out, IsEmpty());
@@ -115,7 +115,7 @@ TEST_F(Inspect, VerifiesChecksumsAndSidecars) {
 TEST_F(Inspect, ADamagedWeightIsNamed) {
   std::string bytes = test::golden("arrays.npz");
   bytes[bytes.find(std::string("\x07\0\0\0\0\0\0\0\xff", 9))] ^= 1;  // of ids
-  const Output output = inspect({"--verify", folder_.file("a.npz", bytes)});
+  const base::Output output = inspect({"--verify", folder_.file("a.npz", bytes)});
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.err, HasSubstr("tensor \"ids\") has the CRC-32"));
 }
@@ -124,32 +124,32 @@ TEST_F(Inspect, ConvertsAndRefusesToReplace) {
   const std::string path = folder_.at("out.safetensors");
   EXPECT_THAT(output_of({golden_path("checkpoint.pth"), "--convert", path}),
               HasSubstr("values that are no tensors are left out"));
-  const Output again = inspect({golden_path("checkpoint.pth"), "--convert", path});
+  const base::Output again = inspect({golden_path("checkpoint.pth"), "--convert", path});
   EXPECT_EQ(again.status.code, 2);
   EXPECT_THAT(again.err, HasSubstr("exists; --force replaces it"));
   output_of({golden_path("checkpoint.pth"), "--convert", path, "--force"});
   EXPECT_THAT(output_of({"--diff", golden_path("checkpoint.pth"), path}),
               HasSubstr("equal: 10 tensors\n"));
-  const Output other = inspect({golden_path("checkpoint.pth"), "--convert", folder_.at("a.onnx")});
+  const base::Output other = inspect({golden_path("checkpoint.pth"), "--convert", folder_.at("a.onnx")});
   EXPECT_EQ(other.status.code, 2);
 }
 
 TEST_F(Inspect, DiffEndsAsDiffDoes) {
-  const Output different =
+  const base::Output different =
       inspect({"--diff", golden_path("state_dict.pth"), golden_path("tar.pth")});
   EXPECT_EQ(different.status.code, 1);
   EXPECT_THAT(different.out, HasSubstr("different: 6 tensors equal, 0 different, 4 and 1 in one"));
-  const Output trouble = inspect({"--diff", golden_path("state_dict.pth"), "/nonexistent"});
+  const base::Output trouble = inspect({"--diff", golden_path("state_dict.pth"), "/nonexistent"});
   EXPECT_EQ(trouble.status.code, 2);
   EXPECT_THAT(trouble.err, HasSubstr("/nonexistent"));
-  const Output json =
+  const base::Output json =
       inspect({"--diff", "--json", golden_path("state_dict.pth"), golden_path("tar.pth")});
   EXPECT_EQ(json.status.code, 1);
   EXPECT_EQ(nlohmann::json::parse(json.out)["only_b"], nlohmann::json({"of_view"}));
 }
 
 TEST_F(Inspect, ShowsTokens) {
-  TokenWriter writer(folder_.at("train.bin"), TokenLayout::NanoGpt, 4);
+  formats::TokenWriter writer(folder_.at("train.bin"), formats::TokenLayout::NanoGpt, 4);
   writer.append(std::vector<uint32_t>{5, 50256, 3, 7});
   writer.finish();
   const std::string text = output_of({folder_.at("train.bin"), "--verify"});
@@ -190,7 +190,7 @@ class InspectOnS3 : public Inspect {
 
 TEST_F(InspectOnS3, ShowsFilesAndFolders) {
   const auto show = [&](const std::string& location) {
-    const Output output = inspect({"--verify", location}, server_->env());
+    const base::Output output = inspect({"--verify", location}, server_->env());
     EXPECT_EQ(output.status.code, 0) << output.err;
     return output.out;
   };
@@ -205,7 +205,7 @@ TEST_F(InspectOnS3, ShowsFilesAndFolders) {
 
 TEST_F(InspectOnS3, SaysWhatIsNotThere) {
   const auto refused = [&](const std::string& location, std::map<std::string, std::string> env) {
-    const Output output = inspect({location}, env);
+    const base::Output output = inspect({location}, env);
     EXPECT_NE(output.status.code, 0) << output.out;
     EXPECT_THAT(output.out, IsEmpty());
     return output.err;
@@ -237,7 +237,7 @@ TEST_F(Inspect, RefusesWithASentence) {
        {1, "it is truncated or not a zip file"}},
   };
   for (const auto& [arguments, expected] : cases) {
-    const Output output = inspect(arguments);
+    const base::Output output = inspect(arguments);
     EXPECT_EQ(output.status.code, expected.first) << output.err;
     EXPECT_THAT(output.err, HasSubstr(expected.second));
     EXPECT_THAT(output.out, IsEmpty());

@@ -22,9 +22,9 @@ using namespace std::string_literals;
 std::string npy(const std::string& header, size_t data_bytes, char version = 1) {
   std::string bytes = "\x93NUMPY"s + version + '\0';
   if (version == 1) {
-    append_number<uint16_t>(bytes, static_cast<uint16_t>(header.size()));
+    formats::append_number<uint16_t>(bytes, static_cast<uint16_t>(header.size()));
   } else {
-    append_number<uint32_t>(bytes, static_cast<uint32_t>(header.size()));
+    formats::append_number<uint32_t>(bytes, static_cast<uint32_t>(header.size()));
   }
   return bytes + header + std::string(data_bytes, 'd');
 }
@@ -35,8 +35,8 @@ std::string header(const std::string& descr, const std::string& shape) {
 
 TEST(Npy, ReadsWhatNumpyWrote) {
   const std::string bytes = test::golden("array.npy");
-  const TensorInfo array = read_npy(test::source_of(bytes));
-  EXPECT_EQ(array.dtype, DType::F32);
+  const formats::TensorInfo array = formats::read_npy(test::source_of(bytes));
+  EXPECT_EQ(array.dtype, formats::DType::F32);
   EXPECT_THAT(array.shape, ElementsAre(2, 3));
   EXPECT_THAT(array.strides, IsEmpty());
   float values[6];
@@ -47,55 +47,55 @@ TEST(Npy, ReadsWhatNumpyWrote) {
 
 TEST(Npy, ReadsAnArchive) {
   const std::string bytes = test::golden("arrays.npz");
-  const MemorySource source = test::source_of(bytes);
-  const std::vector<TensorInfo> arrays = read_npz(ZipReader(source));
+  const base::MemorySource source = test::source_of(bytes);
+  const std::vector<formats::TensorInfo> arrays = formats::read_npz(formats::ZipReader(source));
   ASSERT_EQ(arrays.size(), 3u);
   EXPECT_EQ(arrays[0].name, "ids");
-  EXPECT_EQ(arrays[0].dtype, DType::I64);
+  EXPECT_EQ(arrays[0].dtype, formats::DType::I64);
   EXPECT_EQ(arrays[1].name, "fortran");
   EXPECT_THAT(arrays[1].strides, ElementsAre(1, 2));
   EXPECT_EQ(arrays[2].name, "scalar");
   EXPECT_THAT(arrays[2].shape, IsEmpty());
   const std::string torch = test::golden("state_dict.pth");
-  const MemorySource other = test::source_of(torch);
-  EXPECT_THAT(test::refusal([&] { read_npz(ZipReader(other)); }), HasSubstr("is not an array"));
+  const base::MemorySource other = test::source_of(torch);
+  EXPECT_THAT(test::refusal([&] { formats::read_npz(formats::ZipReader(other)); }), HasSubstr("is not an array"));
 }
 
 TEST(Npy, ReadsEveryVersionOfTheHeader) {
   for (const char version : {1, 2, 3}) {
     const std::string bytes = npy(header("<f4", "2,"), 8, version);
-    EXPECT_THAT(read_npy(test::source_of(bytes)).shape, ElementsAre(2));
+    EXPECT_THAT(formats::read_npy(test::source_of(bytes)).shape, ElementsAre(2));
   }
 }
 
 TEST(Npy, RefusesEveryTruncation) {
   test::for_each_cut(test::golden("array.npy"), [](std::string_view cut) {
-    EXPECT_NE(test::refusal([&] { read_npy(test::source_of(cut)); }), "") << cut.size();
+    EXPECT_NE(test::refusal([&] { formats::read_npy(test::source_of(cut)); }), "") << cut.size();
   });
 }
 
 TEST(NpyWriter, WritesWhatNumpyWrites) {
   const test::TempFolder folder;
   const std::string golden = test::golden("array.npy");
-  NpyWriter writer(folder.at("a.npy"), DType::F32, std::vector<int64_t>{2, 3});
+  formats::NpyWriter writer(folder.at("a.npy"), formats::DType::F32, std::vector<int64_t>{2, 3});
   writer.append(std::as_bytes(std::span(golden)).last(24));
   writer.finish();
   EXPECT_EQ(test::file_text(folder.at("a.npy")), golden);
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {4}, {0, 3}}) {
-    NpyWriter other(folder.at("b.npy"), DType::U8, shape);
-    other.append(std::as_bytes(std::span(golden)).first(*checked_bytes(DType::U8, shape)));
+    formats::NpyWriter other(folder.at("b.npy"), formats::DType::U8, shape);
+    other.append(std::as_bytes(std::span(golden)).first(*formats::checked_bytes(formats::DType::U8, shape)));
     other.finish();
     const std::string bytes = test::file_text(folder.at("b.npy"));
-    EXPECT_EQ(read_npy(test::source_of(bytes)).shape, shape);
+    EXPECT_EQ(formats::read_npy(test::source_of(bytes)).shape, shape);
   }
 }
 
 TEST(NpyWriter, RefusesWhatNumpyLacksAndAWrongNumberOfBytes) {
   const test::TempFolder folder;
   const std::vector<int64_t> shape{2};
-  EXPECT_THAT([&] { NpyWriter(folder.at("a.npy"), DType::BF16, shape); },
+  EXPECT_THAT([&] { formats::NpyWriter(folder.at("a.npy"), formats::DType::BF16, shape); },
               ThrowsMessage<UsageError>(HasSubstr("NumPy cannot hold BF16 [2]")));
-  NpyWriter writer(folder.at("a.npy"), DType::U8, shape);
+  formats::NpyWriter writer(folder.at("a.npy"), formats::DType::U8, shape);
   EXPECT_THAT([&] { writer.finish(); },
               ThrowsMessage<UsageError>(HasSubstr("ends at offset 130, and bytes up to 128")));
 }

@@ -13,21 +13,21 @@ namespace {
 
 using testing::HasSubstr;
 using namespace std::string_literals;
-using Kind = PickleValue::Kind;
+using Kind = formats::PickleValue::Kind;
 
-Pickle load(const std::string& body, PersistentIds ids = PersistentIds::Zip) {
-  return unpickle("\x80\x02" + body + ".", {.file = "x", .ids = ids});
+formats::Pickle load(const std::string& body, formats::PersistentIds ids = formats::PersistentIds::Zip) {
+  return formats::unpickle("\x80\x02" + body + ".", {.file = "x", .ids = ids});
 }
 
 std::string text(const std::string& letters) {
   std::string bytes = "X";
-  append_number<uint32_t>(bytes, static_cast<uint32_t>(letters.size()));
+  formats::append_number<uint32_t>(bytes, static_cast<uint32_t>(letters.size()));
   return bytes + letters;
 }
 
 std::string storage_id(const std::string& type = "ctorch\nFloatStorage\n", int32_t count = 6) {
   std::string number = "J";
-  append_number<int32_t>(number, count);
+  formats::append_number<int32_t>(number, count);
   return "(" + text("storage") + type + text("0") + text("cpu") + number + "tQ";
 }
 
@@ -38,10 +38,10 @@ std::string tensor(const std::string& storage, const std::string& tail = "") {
 }
 
 TEST(Unpickler, ReadsPlainValues) {
-  const Pickle pickle =
+  const formats::Pickle pickle =
       load("(NJ\xff\xff\xff\xffK\x07M\x01\x02\x8a\x05\0\0\0\0\x01\x8a\0G\x3f\xd0\0\0\0\0\0\0\x88"s +
            text("한") + "U\x02hi]K\x01"s + "a}K\x01K\x02s\x8ft"s);
-  const std::vector<PickleValue>& items = pickle.root.items;
+  const std::vector<formats::PickleValue>& items = pickle.root.items;
   ASSERT_EQ(items.size(), 13u);
   EXPECT_EQ(items[0].kind, Kind::None);
   EXPECT_EQ(items[1].integer, -1);
@@ -58,7 +58,7 @@ TEST(Unpickler, ReadsPlainValues) {
 }
 
 TEST(Unpickler, ReadsTensorsInsideTheirStorages) {
-  const Pickle pickle = load(tensor(storage_id()));
+  const formats::Pickle pickle = load(tensor(storage_id()));
   ASSERT_EQ(pickle.tensors.size(), 1u);
   EXPECT_THAT(pickle.tensors[0].shape, testing::ElementsAre(2, 3));
   EXPECT_EQ(pickle.storages.at(0).size_bytes, 24u);
@@ -66,43 +66,43 @@ TEST(Unpickler, ReadsTensorsInsideTheirStorages) {
 }
 
 TEST(Unpickler, RefusesAStorageWhereNoneCanBe) {
-  EXPECT_THAT(test::refusal([&] { load(storage_id(), PersistentIds::None); }),
+  EXPECT_THAT(test::refusal([&] { load(storage_id(), formats::PersistentIds::None); }),
               HasSubstr("a persistent id that is not"));
 }
 
 TEST(Pickler, WritesWhatTheUnpicklerReads) {
-  const std::vector<PickledStorage> storages{{.key = "0", .size_bytes = 24}};
-  const std::vector<PickledTensor> tensors{
-      {.dtype = DType::F32, .offset = 1, .shape = {2, 2}, .strides = {1, 2}},
-      {.dtype = DType::U16, .shape = {12}, .strides = {1}}};
-  PickleValue root{.kind = Kind::Dict};
-  const auto add = [&](const std::string& key, PickleValue value) {
-    root.items.push_back(PickleValue::of(key));
+  const std::vector<formats::PickledStorage> storages{{.key = "0", .size_bytes = 24}};
+  const std::vector<formats::PickledTensor> tensors{
+      {.dtype = formats::DType::F32, .offset = 1, .shape = {2, 2}, .strides = {1, 2}},
+      {.dtype = formats::DType::U16, .shape = {12}, .strides = {1}}};
+  formats::PickleValue root{.kind = Kind::Dict};
+  const auto add = [&](const std::string& key, formats::PickleValue value) {
+    root.items.push_back(formats::PickleValue::of(key));
     root.items.push_back(std::move(value));
   };
-  add("tensor", PickleValue::of_tensor(0));
-  add("ids", PickleValue::of_tensor(1));
-  add("int", PickleValue::of(-5));
-  add("long", PickleValue::of(int64_t{1} << 40));
+  add("tensor", formats::PickleValue::of_tensor(0));
+  add("ids", formats::PickleValue::of_tensor(1));
+  add("int", formats::PickleValue::of(-5));
+  add("long", formats::PickleValue::of(int64_t{1} << 40));
   add("big", {.kind = Kind::BigInt, .text = "123456789"});
   add("float", {.kind = Kind::Float, .real = -0.1});
   add("bytes", {.kind = Kind::Bytes, .text = "\xff\x80 a\0"s});
-  add("size", {.kind = Kind::Size, .items = {PickleValue::of(3)}});
-  add("set", {.kind = Kind::Set, .items = {PickleValue::of(3)}});
+  add("size", {.kind = Kind::Size, .items = {formats::PickleValue::of(3)}});
+  add("set", {.kind = Kind::Set, .items = {formats::PickleValue::of(3)}});
   add("device", {.kind = Kind::Device, .text = "cuda:1"});
-  add("dtype", {.kind = Kind::DType, .integer = static_cast<int64_t>(DType::BF16)});
+  add("dtype", {.kind = Kind::DType, .integer = static_cast<int64_t>(formats::DType::BF16)});
   add("list", {.kind = Kind::List, .items = {{}, {.kind = Kind::Bool, .integer = 1}}});
-  const std::string bytes = pickle(root, tensors, storages);
-  const Pickle back = unpickle(bytes, {.file = "x"});
+  const std::string bytes = formats::pickle(root, tensors, storages);
+  const formats::Pickle back = formats::unpickle(bytes, {.file = "x"});
   EXPECT_EQ(back.size_bytes, bytes.size());
   ASSERT_EQ(back.tensors.size(), 2u);
   EXPECT_EQ(back.tensors[0].offset, 1u);
-  EXPECT_EQ(back.tensors[1].dtype, DType::U16);
+  EXPECT_EQ(back.tensors[1].dtype, formats::DType::U16);
   EXPECT_EQ(back.storages.size(), 1u);
-  EXPECT_EQ(pickle(back.root, back.tensors, back.storages), bytes);
+  EXPECT_EQ(formats::pickle(back.root, back.tensors, back.storages), bytes);
   EXPECT_EQ(back.root.find("bytes")->text, "\xff\x80 a\0"s);
   EXPECT_THROW(
-      pickle(PickleValue::of_tensor(0), std::vector<PickledTensor>{{.dtype = DType::F4}}, storages),
+      formats::pickle(formats::PickleValue::of_tensor(0), std::vector<formats::PickledTensor>{{.dtype = formats::DType::F4}}, storages),
       UsageError);
 }
 

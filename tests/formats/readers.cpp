@@ -22,87 +22,87 @@ namespace {
 constexpr uint64_t kMaxReadBytes = 1u << 20;  // of one tensor: strides of 0 unfold
 
 // Every tensor of a file that was accepted lies inside it and can be read.
-void check_tensors(const std::vector<TensorInfo>& tensors, const ByteSource& source) {
-  for (const TensorInfo& tensor : tensors) {
+void check_tensors(const std::vector<formats::TensorInfo>& tensors, const base::ByteSource& source) {
+  for (const formats::TensorInfo& tensor : tensors) {
     LOCKSTEP_CHECK(tensor.offset_bytes <= source.size() &&
                        tensor.size_bytes <= source.size() - tensor.offset_bytes,
-                   "{} at {}, {} bytes", shown(tensor.name), tensor.offset_bytes,
+                   "{} at {}, {} bytes", base::shown(tensor.name), tensor.offset_bytes,
                    tensor.size_bytes);
-    if (checked_bytes(tensor.dtype, tensor.shape).value_or(UINT64_MAX) > kMaxReadBytes) {
+    if (formats::checked_bytes(tensor.dtype, tensor.shape).value_or(UINT64_MAX) > kMaxReadBytes) {
       continue;
     }
-    TensorReader reader(source, tensor);
+    formats::TensorReader reader(source, tensor);
     uint64_t size = 0;
     for (auto piece = reader.next(); !piece.empty(); piece = reader.next()) {
       size += piece.size();
     }
-    LOCKSTEP_CHECK(size == checked_bytes(tensor.dtype, tensor.shape), "{} bytes of {}", size,
-                   to_string(tensor.dtype, tensor.shape));
+    LOCKSTEP_CHECK(size == formats::checked_bytes(tensor.dtype, tensor.shape), "{} bytes of {}", size,
+                   formats::to_string(tensor.dtype, tensor.shape));
   }
 }
 
 void read_safetensors_bytes(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  check_tensors(read_safetensors(source).tensors, source);
+  const base::MemorySource source = source_of(bytes);
+  check_tensors(formats::read_safetensors(source).tensors, source);
 }
 
 void read_index(std::string_view bytes) {
-  read_sharded_index(source_of(bytes));
+  formats::read_sharded_index(source_of(bytes));
 }
 
 void read_zip(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  const ZipReader zip(source);
-  for (const ZipEntry& entry : zip.entries()) {
+  const base::MemorySource source = source_of(bytes);
+  const formats::ZipReader zip(source);
+  for (const formats::ZipEntry& entry : zip.entries()) {
     zip.verify(entry);
   }
 }
 
-template <TorchFile (*read)(const ByteSource&)>
+template <formats::TorchFile (*read)(const base::ByteSource&)>
 void read_torch_bytes(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
+  const base::MemorySource source = source_of(bytes);
   check_tensors(read(source).tensors, source);
 }
 
 void read_torch_zip_bytes(std::string_view bytes) {
-  read_torch_bytes<read_torch_zip>(bytes);
-  const MemorySource source = source_of(bytes);
-  verify_checksums(source, read_weight_file(source));
+  read_torch_bytes<formats::read_torch_zip>(bytes);
+  const base::MemorySource source = source_of(bytes);
+  formats::verify_checksums(source, formats::read_weight_file(source));
 }
 
 void read_pickle(std::string_view bytes) {
-  unpickle(bytes, {.file = "x"});
+  formats::unpickle(bytes, {.file = "x"});
 }
 
 void read_npy_bytes(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  check_tensors({read_npy(source)}, source);
+  const base::MemorySource source = source_of(bytes);
+  check_tensors({formats::read_npy(source)}, source);
 }
 
 void read_npz_bytes(std::string_view bytes) {
-  const auto source = inflate_npz(std::make_unique<MemorySource>(source_of(bytes)));
-  check_tensors(read_npz(ZipReader(*source)), *source);
-  if (detect_weight_format(*source) == WeightFormat::Npz) {
-    verify_checksums(*source, read_weight_file(*source));
+  const auto source = formats::inflate_npz(std::make_unique<base::MemorySource>(source_of(bytes)));
+  check_tensors(formats::read_npz(formats::ZipReader(*source)), *source);
+  if (formats::detect_weight_format(*source) == formats::WeightFormat::Npz) {
+    formats::verify_checksums(*source, formats::read_weight_file(*source));
   }
 }
 
 void read_tokens(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  const TokenFile file = read_token_file(source);
-  const uint64_t size = file.num_tokens * static_cast<uint64_t>(bits_of(file.dtype)) / 8;
+  const base::MemorySource source = source_of(bytes);
+  const formats::TokenFile file = formats::read_token_file(source);
+  const uint64_t size = file.num_tokens * static_cast<uint64_t>(formats::bits_of(file.dtype)) / 8;
   LOCKSTEP_CHECK(file.offset_bytes + size == bytes.size(), "{} tokens", file.num_tokens);
 }
 
 void read_sidecar_bytes(std::string_view bytes) {
-  LOCKSTEP_CHECK(read_sidecar(source_of(bytes), "folder/x").size() == 64, "no digest");
+  LOCKSTEP_CHECK(formats::read_sidecar(source_of(bytes), "folder/x").size() == 64, "no digest");
 }
 
 void read_any(std::string_view bytes) {
-  const MemorySource source = source_of(bytes);
-  const WeightFile file = read_weight_file(source);
+  const base::MemorySource source = source_of(bytes);
+  const formats::WeightFile file = formats::read_weight_file(source);
   check_tensors(file.tensors, source);
-  verify_checksums(source, file);
+  formats::verify_checksums(source, file);
 }
 
 }  // namespace
@@ -118,10 +118,10 @@ const std::vector<Reader>& readers() {
        {"state_dict.pth", "checkpoint.pth", "no_crc.pth"}},
       {"pickle", read_pickle, hostile_pickle, {}},
       {"legacy",
-       read_torch_bytes<read_torch_legacy>,
+       read_torch_bytes<formats::read_torch_legacy>,
        hostile_legacy,
        {"legacy.pth", "legacy_view.pth"}},
-      {"tar", read_torch_bytes<read_torch_tar>, hostile_tar, {"tar.pth"}},
+      {"tar", read_torch_bytes<formats::read_torch_tar>, hostile_tar, {"tar.pth"}},
       {"npy", read_npy_bytes, hostile_npy, {"array.npy"}},
       {"npz", read_npz_bytes, hostile_npz, {"arrays.npz", "deflated.npz"}},
       {"tokens", read_tokens, hostile_tokens, {"tokens.bin"}},
@@ -151,8 +151,8 @@ std::vector<std::string> seeds(const Reader& reader) {
   if (reader.name == "pickle") {
     for (const char* name : {"state_dict", "checkpoint"}) {
       const std::string bytes = golden(std::string(name) + ".pth");
-      const MemorySource source = source_of(bytes);
-      const ZipReader zip(source);
+      const base::MemorySource source = source_of(bytes);
+      const formats::ZipReader zip(source);
       files.push_back(zip.read(*zip.find(std::string(name) + "/data.pkl"), 1u << 20));
     }
   }

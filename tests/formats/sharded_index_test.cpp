@@ -13,12 +13,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ShardedIndex read(std::string_view text) {
-  return read_sharded_index(test::source_of(text));
+formats::ShardedIndex read(std::string_view text) {
+  return formats::read_sharded_index(test::source_of(text));
 }
 
 TEST(ShardedIndex, SaysWhichFileHoldsWhat) {
-  const ShardedIndex index = read(
+  const formats::ShardedIndex index = read(
       R"({"metadata":{"total_size":24},"weight_map":{"b":"two.bin","a":"one.bin","c":"one.bin"}})");
   EXPECT_THAT(index.shards, ElementsAre("one.bin", "two.bin"));
   EXPECT_EQ(index.shard_of.at("c"), "one.bin");
@@ -27,12 +27,12 @@ TEST(ShardedIndex, SaysWhichFileHoldsWhat) {
 }
 
 TEST(ShardedIndex, IsComparedWithEveryShard) {
-  const ShardedIndex index = read(R"({"weight_map":{"a":"one","b":"two"}})");
-  check_shard(index, "one", {{.name = "a"}, {.name = "not in the index"}});
-  EXPECT_THAT(test::refusal([&] { check_shard(index, "one", {}); }),
+  const formats::ShardedIndex index = read(R"({"weight_map":{"a":"one","b":"two"}})");
+  formats::check_shard(index, "one", {{.name = "a"}, {.name = "not in the index"}});
+  EXPECT_THAT(test::refusal([&] { formats::check_shard(index, "one", {}); }),
               HasSubstr("one: the index puts tensor \"a\" here, but it is not there"));
   EXPECT_THAT(test::refusal([&] {
-                check_shard(index, "one", {{.name = "a"}, {.name = "b"}});
+                formats::check_shard(index, "one", {{.name = "a"}, {.name = "b"}});
               }),
               HasSubstr("one: it holds tensor \"b\", which the index puts into two"));
 }

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 constexpr const char* kAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 std::string read(const std::string& line, const std::string& file = "folder/abc.bin") {
-  return read_sidecar(test::source_of(line), file);
+  return formats::read_sidecar(test::source_of(line), file);
 }
 
 TEST(Sidecar, IsTheLineOfSha256sum) {
@@ -25,13 +25,13 @@ TEST(Sidecar, IsTheLineOfSha256sum) {
 }
 
 TEST(Sidecar, IsComparedWithEveryByteOfTheFile) {
-  verify_sidecar(test::source_of("abc"), kAbc);
-  EXPECT_THAT(test::refusal([] { verify_sidecar(test::source_of("abd"), kAbc); }),
+  formats::verify_sidecar(test::source_of("abc"), kAbc);
+  EXPECT_THAT(test::refusal([] { formats::verify_sidecar(test::source_of("abd"), kAbc); }),
               HasSubstr("and its sidecar says ba7816bf"));
   const std::string large(3'000'000, 'x');
-  Sha256 sha256;
+  formats::Sha256 sha256;
   sha256.append(std::as_bytes(std::span(large)));
-  verify_sidecar(test::source_of(large), sha256.hex());
+  formats::verify_sidecar(test::source_of(large), sha256.hex());
 }
 
 }  // namespace

@@ -13,12 +13,12 @@
 
 namespace lockstep::test {
 
-MemorySource source_of(std::string_view bytes) {
-  return MemorySource(std::as_bytes(std::span(bytes)), "x");
+base::MemorySource source_of(std::string_view bytes) {
+  return base::MemorySource(std::as_bytes(std::span(bytes)), "x");
 }
 
 std::string file_text(const std::string& path) {
-  return read_file(path, 64u << 20);
+  return base::read_file(path, 64u << 20);
 }
 
 std::string golden(const std::string& name) {
@@ -29,16 +29,16 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& recor
   std::string bytes;
   std::string directory;
   for (const auto& [name, content] : records) {
-    const ZipEntry entry{.name = name,
+    const formats::ZipEntry entry{.name = name,
                          .header_offset = bytes.size(),
                          .size_bytes = content.size(),
-                         .crc = crc32(0, std::as_bytes(std::span(content)))};
-    bytes += zip::local_header(entry, 64) + content + zip::descriptor(entry);
-    directory += zip::central_record(entry);
+                         .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
+    bytes += formats::zip::local_header(entry, 64) + content + formats::zip::descriptor(entry);
+    directory += formats::zip::central_record(entry);
   }
   const size_t directory_offset = bytes.size();
   bytes += directory;
-  return bytes + zip::end_records(records.size(), directory_offset, bytes.size());
+  return bytes + formats::zip::end_records(records.size(), directory_offset, bytes.size());
 }
 
 std::string tar_header(const std::string& name, uint64_t size, char type) {
@@ -60,7 +60,7 @@ std::string tar_of(const std::vector<std::pair<std::string, std::string>>& membe
   std::string bytes;
   for (const auto& [name, content] : members) {
     bytes += tar_header(name, content.size()) + content;
-    bytes.resize(rounded_up<size_t>(bytes.size(), 512));
+    bytes.resize(base::rounded_up<size_t>(bytes.size(), 512));
   }
   return bytes + std::string(1024, '\0');
 }
@@ -92,20 +92,20 @@ std::string deflate_of(const std::string& bytes) {
 }
 
 std::string deflated_npz(const std::string& deflated_bytes, const std::string& content) {
-  const ZipEntry entry{.name = "a.npy",
+  const formats::ZipEntry entry{.name = "a.npy",
                        .header_offset = 0,
                        .size_bytes = content.size(),
-                       .crc = crc32(0, std::as_bytes(std::span(content)))};
-  std::string bytes = zip::local_header(entry, 64) + deflated_bytes + zip::descriptor(entry);
-  bytes[8] = zip::kDeflated;
-  std::string directory = zip::central_record(entry);
-  directory[10] = zip::kDeflated;
+                       .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
+  std::string bytes = formats::zip::local_header(entry, 64) + deflated_bytes + formats::zip::descriptor(entry);
+  bytes[8] = formats::zip::kDeflated;
+  std::string directory = formats::zip::central_record(entry);
+  directory[10] = formats::zip::kDeflated;
   std::string size;
-  append_number<uint32_t>(size, static_cast<uint32_t>(deflated_bytes.size()));
+  formats::append_number<uint32_t>(size, static_cast<uint32_t>(deflated_bytes.size()));
   directory.replace(20, 4, size);
   const size_t directory_offset = bytes.size();
   bytes += directory;
-  return bytes + zip::end_records(1, directory_offset, bytes.size());
+  return bytes + formats::zip::end_records(1, directory_offset, bytes.size());
 }
 
 std::string refusal(const std::function<void()>& action) {

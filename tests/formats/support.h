@@ -14,7 +14,7 @@
 namespace lockstep::test {
 
 // Reads `bytes`, which the caller keeps alive, as a file named "x".
-MemorySource source_of(std::string_view bytes);
+base::MemorySource source_of(std::string_view bytes);
 
 std::string file_text(const std::string& path);
 std::string golden(const std::string& name);

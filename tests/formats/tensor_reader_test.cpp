@@ -13,11 +13,11 @@
 namespace lockstep {
 namespace {
 
-std::vector<int32_t> all_of(const ByteSource& source, const TensorInfo& tensor) {
-  TensorReader reader(source, tensor);
+std::vector<int32_t> all_of(const base::ByteSource& source, const formats::TensorInfo& tensor) {
+  formats::TensorReader reader(source, tensor);
   std::vector<int32_t> values;
   for (auto piece = reader.next(); !piece.empty(); piece = reader.next()) {
-    EXPECT_LE(piece.size(), TensorReader::kWindowElements * sizeof(int32_t));
+    EXPECT_LE(piece.size(), formats::TensorReader::kWindowElements * sizeof(int32_t));
     const size_t old = values.size();
     values.resize(old + piece.size() / sizeof(int32_t));
     std::memcpy(values.data() + old, piece.data(), piece.size());
@@ -26,8 +26,8 @@ std::vector<int32_t> all_of(const ByteSource& source, const TensorInfo& tensor) 
 }
 
 // Element by element, from the definition of strides.
-std::vector<int32_t> expected(const std::vector<int32_t>& storage, const TensorInfo& tensor) {
-  std::vector<int32_t> values(*checked_elements(tensor.shape));
+std::vector<int32_t> expected(const std::vector<int32_t>& storage, const formats::TensorInfo& tensor) {
+  std::vector<int32_t> values(*formats::checked_elements(tensor.shape));
   for (size_t i = 0; i < values.size(); ++i) {
     size_t rest = i;
     size_t place = tensor.offset_bytes / sizeof(int32_t);
@@ -44,8 +44,8 @@ std::vector<int32_t> expected(const std::vector<int32_t>& storage, const TensorI
 TEST(TensorReader, GivesTheElementsInOrderWhateverTheStrides) {
   std::vector<int32_t> storage(3'000'000);
   std::iota(storage.begin(), storage.end(), 0);
-  const MemorySource source(std::as_bytes(std::span(storage)));
-  const TensorInfo cases[] = {
+  const base::MemorySource source(std::as_bytes(std::span(storage)));
+  const formats::TensorInfo cases[] = {
       {.shape = {3, 4}, .strides = {1, 3}},
       {.shape = {5}, .strides = {3}, .offset_bytes = 8},
       {.shape = {2, 3, 4}, .strides = {100, 0, 7}},
@@ -57,12 +57,12 @@ TEST(TensorReader, GivesTheElementsInOrderWhateverTheStrides) {
       {.shape = {3, 2, 200'000}, .strides = {2, 1, 7}},
       {.shape = {2'000'000}, .strides = {0}},
   };
-  for (TensorInfo tensor : cases) {
-    tensor.dtype = DType::I32;
+  for (formats::TensorInfo tensor : cases) {
+    tensor.dtype = formats::DType::I32;
     EXPECT_EQ(all_of(source, tensor), expected(storage, tensor))
-        << to_string(tensor.dtype, tensor.shape);
+        << formats::to_string(tensor.dtype, tensor.shape);
   }
-  TensorInfo plain{.dtype = DType::I32, .shape = {3, 1'000'000}};
+  formats::TensorInfo plain{.dtype = formats::DType::I32, .shape = {3, 1'000'000}};
   EXPECT_EQ(all_of(source, plain), storage);
 }
 
@@ -71,18 +71,18 @@ TEST(TensorReader, ReadsOnlyTheRunsOfATensorThatIsSpreadFar) {
   const test::TempFolder folder;
   const std::string path = folder.file("holes", "");
   ASSERT_EQ(::truncate(path.c_str(), 400'000'000), 0);
-  const FileSource source(path);
-  const TensorInfo rows{.dtype = DType::F32, .shape = {100, 10}, .strides = {1'000'000, 1}};
-  TensorReader reader(source, rows);
+  const base::FileSource source(path);
+  const formats::TensorInfo rows{.dtype = formats::DType::F32, .shape = {100, 10}, .strides = {1'000'000, 1}};
+  formats::TensorReader reader(source, rows);
   EXPECT_EQ(reader.next().size(), 4000u);
   EXPECT_TRUE(reader.next().empty());
 }
 
 TEST(TensorReader, ReadsPackedTypesAsBytes) {
   const std::string bytes(3, 'p');
-  const MemorySource source = test::source_of(bytes);
-  const TensorInfo packed{.dtype = DType::F4, .shape = {2, 3}};
-  TensorReader reader(source, packed);
+  const base::MemorySource source = test::source_of(bytes);
+  const formats::TensorInfo packed{.dtype = formats::DType::F4, .shape = {2, 3}};
+  formats::TensorReader reader(source, packed);
   EXPECT_EQ(reader.next().size(), 3u);
   EXPECT_TRUE(reader.next().empty());
 }

@@ -13,20 +13,20 @@ namespace {
 using testing::HasSubstr;
 using namespace std::string_literals;
 
-TorchFile read(std::string_view bytes) {
-  return read_torch(test::source_of(bytes));
+formats::TorchFile read(std::string_view bytes) {
+  return formats::read_torch(test::source_of(bytes));
 }
 
 TEST(TorchLegacy, ReadsWhatTheZipOfTheSameTensorsHolds) {
   const std::string zip = test::golden("state_dict.pth");
   const std::string stream = test::golden("legacy.pth");
-  const TorchFile expected = read(zip);
-  const TorchFile file = read(stream);
+  const formats::TorchFile expected = read(zip);
+  const formats::TorchFile file = read(stream);
   EXPECT_FALSE(file.has_checksums);
   ASSERT_EQ(file.tensors.size(), expected.tensors.size());
   for (size_t i = 0; i < file.tensors.size(); ++i) {
-    const TensorInfo& a = expected.tensors[i];
-    const TensorInfo& b = file.tensors[i];
+    const formats::TensorInfo& a = expected.tensors[i];
+    const formats::TensorInfo& b = file.tensors[i];
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.dtype, b.dtype) << a.name;
     EXPECT_EQ(a.shape, b.shape) << a.name;
@@ -38,7 +38,7 @@ TEST(TorchLegacy, ReadsWhatTheZipOfTheSameTensorsHolds) {
 
 TEST(TorchLegacy, ReadsAStorageThatLiesInAnother) {
   const std::string bytes = test::golden("legacy_view.pth");
-  const TorchFile file = read(bytes);
+  const formats::TorchFile file = read(bytes);
   ASSERT_EQ(file.tensors.size(), 2u);
   EXPECT_EQ(file.tensors[1].name, "part");
   EXPECT_EQ(file.tensors[1].storage, file.tensors[0].storage);
@@ -62,7 +62,7 @@ struct Stream {
              "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"s +
              "X\x01\0\0\0kX\x03\0\0\0cpu"s + id_tail + "tQK\0(K\x02t(K\x01t\x89}tR."s;
     bytes += "\x80\x02](" + keys + "e.";
-    append_number<uint64_t>(bytes, count);
+    formats::append_number<uint64_t>(bytes, count);
     return bytes + data;
   }
 };

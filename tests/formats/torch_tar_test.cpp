@@ -14,12 +14,12 @@ namespace {
 
 using testing::ElementsAre;
 
-TorchFile read(std::string_view bytes) {
-  return read_torch(test::source_of(bytes));
+formats::TorchFile read(std::string_view bytes) {
+  return formats::read_torch(test::source_of(bytes));
 }
 
-const TensorInfo* find(const TorchFile& file, const std::string& name) {
-  for (const TensorInfo& tensor : file.tensors) {
+const formats::TensorInfo* find(const formats::TorchFile& file, const std::string& name) {
+  for (const formats::TensorInfo& tensor : file.tensors) {
     if (tensor.name == name) {
       return &tensor;
     }
@@ -30,12 +30,12 @@ const TensorInfo* find(const TorchFile& file, const std::string& name) {
 TEST(TorchTar, ReadsWhatTheZipOfTheSameTensorsHolds) {
   const std::string zip = test::golden("state_dict.pth");
   const std::string tar = test::golden("tar.pth");
-  const TorchFile expected = read(zip);
-  const TorchFile file = read(tar);
+  const formats::TorchFile expected = read(zip);
+  const formats::TorchFile file = read(tar);
   EXPECT_FALSE(file.has_checksums);
   size_t num_equal = 0;
-  for (const TensorInfo& a : expected.tensors) {
-    if (const TensorInfo* b = find(file, a.name)) {
+  for (const formats::TensorInfo& a : expected.tensors) {
+    if (const formats::TensorInfo* b = find(file, a.name)) {
       EXPECT_EQ(a.dtype, b->dtype) << a.name;
       EXPECT_EQ(a.shape, b->shape) << a.name;
       EXPECT_EQ(a.strides, b->strides) << a.name;
@@ -51,8 +51,8 @@ TEST(TorchTar, ReadsWhatTheZipOfTheSameTensorsHolds) {
 
 TEST(TorchTar, ReadsAStorageThatLiesInAnother) {
   const std::string tar = test::golden("tar.pth");
-  const TorchFile file = read(tar);
-  const TensorInfo* tensor = find(file, "of_view");
+  const formats::TorchFile file = read(tar);
+  const formats::TensorInfo* tensor = find(file, "of_view");
   ASSERT_NE(tensor, nullptr);
   EXPECT_EQ(tensor->storage, find(file, "wte.weight")->storage);
   float values[2];

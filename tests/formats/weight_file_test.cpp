@@ -13,21 +13,21 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-WeightFile read(std::string_view bytes) {
-  return read_weight_file(test::source_of(bytes));
+formats::WeightFile read(std::string_view bytes) {
+  return formats::read_weight_file(test::source_of(bytes));
 }
 
 TEST(WeightFile, IsRecognisedByItsFirstBytes) {
-  const std::pair<const char*, WeightFormat> cases[] = {
-      {"small.safetensors", WeightFormat::Safetensors},
-      {"state_dict.pth", WeightFormat::TorchZip},
-      {"legacy.pth", WeightFormat::TorchLegacy},
-      {"tar.pth", WeightFormat::TorchTar},
-      {"array.npy", WeightFormat::Npy},
-      {"arrays.npz", WeightFormat::Npz},
+  const std::pair<const char*, formats::WeightFormat> cases[] = {
+      {"small.safetensors", formats::WeightFormat::Safetensors},
+      {"state_dict.pth", formats::WeightFormat::TorchZip},
+      {"legacy.pth", formats::WeightFormat::TorchLegacy},
+      {"tar.pth", formats::WeightFormat::TorchTar},
+      {"array.npy", formats::WeightFormat::Npy},
+      {"arrays.npz", formats::WeightFormat::Npz},
   };
   for (const auto& [name, format] : cases) {
-    const WeightFile file = read(test::golden(name));
+    const formats::WeightFile file = read(test::golden(name));
     EXPECT_EQ(file.format, format) << name;
     EXPECT_FALSE(file.tensors.empty()) << name;
   }
@@ -49,35 +49,35 @@ TEST(WeightFile, CarriesTheChecksumsThatItsFormatHas) {
   EXPECT_THAT(read(test::golden("no_crc.pth")).checksums, IsEmpty());
   for (const char* name : {"state_dict.pth", "arrays.npz"}) {
     const std::string bytes = test::golden(name);
-    const MemorySource source = test::source_of(bytes);
-    const WeightFile file = read_weight_file(source);
+    const base::MemorySource source = test::source_of(bytes);
+    const formats::WeightFile file = formats::read_weight_file(source);
     ASSERT_GT(file.checksums.size(), 1u) << name;
     uint64_t end = 0;
-    for (const WeightChecksum& range : file.checksums) {
+    for (const formats::WeightChecksum& range : file.checksums) {
       EXPECT_GE(range.offset_bytes, end);
       end = range.offset_bytes + range.size_bytes;
       EXPECT_LE(end, bytes.size());
     }
-    verify_checksums(source, file);
+    formats::verify_checksums(source, file);
   }
 }
 
 TEST(WeightFile, ADamagedRecordIsNamedWithItsTensors) {
   std::string bytes = test::golden("arrays.npz");
-  const WeightFile file = read(bytes);
+  const formats::WeightFile file = read(bytes);
   bytes[file.tensors.at(0).offset_bytes] ^= 1;
-  EXPECT_THAT(test::refusal([&] { verify_checksums(test::source_of(bytes), file); }),
+  EXPECT_THAT(test::refusal([&] { formats::verify_checksums(test::source_of(bytes), file); }),
               HasSubstr("tensor \"ids\") has the CRC-32"));
 }
 
 TEST(WeightFile, EveryRecordIsVerifiedAlsoOneWithoutWeights) {
   std::string bytes = test::golden("state_dict.pth");
-  const WeightFile file = read(bytes);
+  const formats::WeightFile file = read(bytes);
   const size_t name = bytes.find("serialization_id");
   ASSERT_NE(name, std::string::npos);
   const size_t digits = bytes.find_first_of("0123456789", name + 16);
   bytes[digits] ^= 1;
-  EXPECT_THAT(test::refusal([&] { verify_checksums(test::source_of(bytes), file); }),
+  EXPECT_THAT(test::refusal([&] { formats::verify_checksums(test::source_of(bytes), file); }),
               HasSubstr("serialization_id\" (offset"));
 }
 

@@ -20,12 +20,12 @@ namespace {
 using testing::HasSubstr;
 
 uint32_t crc_of(std::string_view text) {
-  return crc32(0, std::as_bytes(std::span(text)));
+  return formats::crc32(0, std::as_bytes(std::span(text)));
 }
 
 // A zip of two records whose parts can be spoilt one by one.
 struct Parts {
-  std::vector<ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};
+  std::vector<formats::ZipEntry> entries{{.name = "r/a"}, {.name = "r/b"}};
   std::vector<std::string> data{"first", "second record"};
   std::string before_end;  // after the directory
 
@@ -33,17 +33,17 @@ struct Parts {
     std::string bytes;
     std::string directory;
     for (size_t i = 0; i < entries.size(); ++i) {
-      ZipEntry& entry = entries[i];
+      formats::ZipEntry& entry = entries[i];
       entry.header_offset = bytes.size();
       entry.size_bytes = data[i].size();
       entry.crc = crc_of(data[i]);
-      bytes += zip::local_header(entry, 64) + data[i] + zip::descriptor(entry);
-      directory += zip::central_record(entry);
+      bytes += formats::zip::local_header(entry, 64) + data[i] + formats::zip::descriptor(entry);
+      directory += formats::zip::central_record(entry);
     }
     directory_offset = bytes.size();
     bytes += directory + before_end;
     end_offset = bytes.size();
-    return bytes + zip::end_records(entries.size(), directory_offset, end_offset);
+    return bytes + formats::zip::end_records(entries.size(), directory_offset, end_offset);
   }
 
   size_t directory_offset = 0;
@@ -52,9 +52,9 @@ struct Parts {
 
 std::string zip_refusal(std::string_view bytes) {
   return test::refusal([&] {
-    const MemorySource source = test::source_of(bytes);
-    const ZipReader reader(source);
-    for (const ZipEntry& entry : reader.entries()) {
+    const base::MemorySource source = test::source_of(bytes);
+    const formats::ZipReader reader(source);
+    for (const formats::ZipEntry& entry : reader.entries()) {
       reader.verify(entry);
     }
   });
@@ -63,16 +63,16 @@ std::string zip_refusal(std::string_view bytes) {
 template <typename Number>
 std::string with(std::string bytes, size_t offset, Number number) {
   std::string text;
-  append_number<Number>(text, number);
+  formats::append_number<Number>(text, number);
   return bytes.replace(offset, text.size(), text);
 }
 
 TEST(Zip, ReadsRecordsWhereTheyLie) {
   const std::string bytes = Parts().zip();
-  const MemorySource source = test::source_of(bytes);
-  const ZipReader reader(source);
+  const base::MemorySource source = test::source_of(bytes);
+  const formats::ZipReader reader(source);
   ASSERT_EQ(reader.entries().size(), 2u);
-  const ZipEntry* record = reader.find("r/b");
+  const formats::ZipEntry* record = reader.find("r/b");
   ASSERT_NE(record, nullptr);
   EXPECT_EQ(record->data_offset % 64, 0u);
   EXPECT_EQ(reader.read(*record, 100), "second record");
@@ -84,11 +84,11 @@ TEST(Zip, ReadsRecordsWhereTheyLie) {
 
 TEST(Zip, ReadsWhatTorchWrote) {
   const std::string bytes = test::golden("state_dict.pth");
-  const MemorySource source = test::source_of(bytes);
-  const ZipReader reader(source);
+  const base::MemorySource source = test::source_of(bytes);
+  const formats::ZipReader reader(source);
   ASSERT_NE(reader.find("state_dict/data.pkl"), nullptr);
   EXPECT_EQ(reader.read(*reader.find("state_dict/version"), 10), "3\n");
-  for (const ZipEntry& entry : reader.entries()) {
+  for (const formats::ZipEntry& entry : reader.entries()) {
     EXPECT_EQ(entry.data_offset % 64, 0u);
     reader.verify(entry);
   }
@@ -96,10 +96,10 @@ TEST(Zip, ReadsWhatTorchWrote) {
 
 TEST(Zip, SaysWhetherThereAreChecksums) {
   const std::string bytes = test::golden("no_crc.pth");
-  const MemorySource source = test::source_of(bytes);
-  const ZipReader reader(source);
+  const base::MemorySource source = test::source_of(bytes);
+  const formats::ZipReader reader(source);
   EXPECT_FALSE(reader.has_checksums());
-  for (const ZipEntry& entry : reader.entries()) {
+  for (const formats::ZipEntry& entry : reader.entries()) {
     reader.verify(entry);
   }
 }
@@ -107,30 +107,30 @@ TEST(Zip, SaysWhetherThereAreChecksums) {
 TEST(Zip, ReadsZip64Sizes) {
   Parts parts;
   std::string bytes = parts.zip();
-  const ZipEntry large{
+  const formats::ZipEntry large{
       .name = "r/large", .header_offset = 5'000'000'000, .size_bytes = 6'000'000'000};
-  std::string record = zip::central_record(large);
-  EXPECT_EQ(number_at<uint32_t>(record, 24), zip::kIn64);
-  EXPECT_EQ(number_at<uint32_t>(record, 42), zip::kIn64);
-  EXPECT_EQ(zip::descriptor(large).size(), 24u);
-  EXPECT_EQ(zip::descriptor({}).size(), 16u);
+  std::string record = formats::zip::central_record(large);
+  EXPECT_EQ(formats::number_at<uint32_t>(record, 24), formats::zip::kIn64);
+  EXPECT_EQ(formats::number_at<uint32_t>(record, 42), formats::zip::kIn64);
+  EXPECT_EQ(formats::zip::descriptor(large).size(), 24u);
+  EXPECT_EQ(formats::zip::descriptor({}).size(), 16u);
   // A directory in ZIP64 form of records that are small enough for a test.
   std::string directory;
-  for (const ZipEntry& entry : parts.entries) {
-    record = zip::central_record({.name = entry.name,
+  for (const formats::ZipEntry& entry : parts.entries) {
+    record = formats::zip::central_record({.name = entry.name,
                                   .header_offset = 5'000'000'000,
                                   .size_bytes = 6'000'000'000,
                                   .crc = entry.crc});
-    const size_t extra = zip::kCentralBytes + entry.name.size() + 4;
+    const size_t extra = formats::zip::kCentralBytes + entry.name.size() + 4;
     record = with<uint64_t>(record, extra, entry.size_bytes);
     record = with<uint64_t>(record, extra + 8, entry.size_bytes);
     directory += with<uint64_t>(record, extra + 16, entry.header_offset);
   }
   bytes = bytes.substr(0, parts.directory_offset) + directory;
-  bytes += zip::end_records(2, parts.directory_offset, bytes.size());
+  bytes += formats::zip::end_records(2, parts.directory_offset, bytes.size());
   EXPECT_EQ(zip_refusal(bytes), "");
-  const MemorySource source = test::source_of(bytes);
-  const ZipReader reader(source);
+  const base::MemorySource source = test::source_of(bytes);
+  const formats::ZipReader reader(source);
   EXPECT_EQ(reader.read(*reader.find("r/b"), 100), "second record");
 }
 
@@ -138,54 +138,54 @@ TEST(Zip, ReadsZip64Sizes) {
 uint32_t crc_of_zeros(uint64_t size) {
   const std::byte zero{};
   uint32_t crc = 0;
-  uint32_t power = crc32(0, std::span(&zero, 1));
-  for (uint64_t bit = 1; bit <= size; bit *= 2, power = crc32_combine(power, power, bit / 2)) {
+  uint32_t power = formats::crc32(0, std::span(&zero, 1));
+  for (uint64_t bit = 1; bit <= size; bit *= 2, power = formats::crc32_combine(power, power, bit / 2)) {
     if ((size & bit) != 0) {
-      crc = crc32_combine(crc, power, bit);
+      crc = formats::crc32_combine(crc, power, bit);
     }
   }
   return crc;
 }
 
 TEST(Zip, ReadsAFileOfMoreThanFourGigabytes) {
-  if (!Env().flag("LOCKSTEP_LONG_TESTS").value_or(false)) {
+  if (!base::Env().flag("LOCKSTEP_LONG_TESTS").value_or(false)) {
     GTEST_SKIP() << "LOCKSTEP_LONG_TESTS=1 reads 5 GB";
   }
   const test::TempFolder folder;
   const std::string path = folder.file("large.zip", "");
-  const UniqueFd fd = open_file(path, O_WRONLY);
+  const base::UniqueFd fd = base::open_file(path, O_WRONLY);
   constexpr uint64_t kLargeBytes = 5'000'000'000;
-  ZipEntry large{.name = "r/large", .size_bytes = kLargeBytes, .crc = crc_of_zeros(kLargeBytes)};
-  ZipEntry last{.name = "r/last", .size_bytes = 4, .crc = crc_of("last")};
+  formats::ZipEntry large{.name = "r/large", .size_bytes = kLargeBytes, .crc = crc_of_zeros(kLargeBytes)};
+  formats::ZipEntry last{.name = "r/last", .size_bytes = 4, .crc = crc_of("last")};
   const auto put = [&](uint64_t offset, const std::string& bytes) {
     ASSERT_EQ(::lseek(fd.get(), static_cast<off_t>(offset), SEEK_SET), static_cast<off_t>(offset));
-    write_all(fd.get(), bytes.data(), bytes.size());
+    base::write_all(fd.get(), bytes.data(), bytes.size());
   };
-  const std::string header = zip::local_header(large, 64);
+  const std::string header = formats::zip::local_header(large, 64);
   put(0, header);
-  last.header_offset = header.size() + kLargeBytes + zip::descriptor(large).size();
+  last.header_offset = header.size() + kLargeBytes + formats::zip::descriptor(large).size();
   put(header.size() + kLargeBytes,
-      zip::descriptor(large) + zip::local_header(last, 64) + "last" + zip::descriptor(last));
+      formats::zip::descriptor(large) + formats::zip::local_header(last, 64) + "last" + formats::zip::descriptor(last));
   const uint64_t directory_offset =
-      last.header_offset + zip::local_header(last, 64).size() + 4 + zip::descriptor(last).size();
-  const std::string directory = zip::central_record(large) + zip::central_record(last);
+      last.header_offset + formats::zip::local_header(last, 64).size() + 4 + formats::zip::descriptor(last).size();
+  const std::string directory = formats::zip::central_record(large) + formats::zip::central_record(last);
   put(directory_offset,
-      directory + zip::end_records(2, directory_offset, directory_offset + directory.size()));
-  const FileSource source(path);
-  const ZipReader reader(source);
+      directory + formats::zip::end_records(2, directory_offset, directory_offset + directory.size()));
+  const base::FileSource source(path);
+  const formats::ZipReader reader(source);
   EXPECT_EQ(reader.find("r/large")->size_bytes, kLargeBytes);
   EXPECT_EQ(reader.read(*reader.find("r/last"), 10), "last");
-  for (const ZipEntry& entry : reader.entries()) {
+  for (const formats::ZipEntry& entry : reader.entries()) {
     reader.verify(entry);
   }
 }
 
 TEST(Zip, RefusesTooManyRecords) {
   const std::string bytes = Parts().zip();
-  const MemorySource source = test::source_of(bytes);
-  EXPECT_THAT(test::refusal([&] { ZipReader reader(source, {.num_entries = 1}); }),
+  const base::MemorySource source = test::source_of(bytes);
+  EXPECT_THAT(test::refusal([&] { formats::ZipReader reader(source, {.num_entries = 1}); }),
               HasSubstr("2 records in a directory"));
-  EXPECT_THAT(test::refusal([&] { ZipReader reader(source, {.directory_bytes = 10}); }),
+  EXPECT_THAT(test::refusal([&] { formats::ZipReader reader(source, {.directory_bytes = 10}); }),
               HasSubstr("the limits are 200000 and 10"));
 }
 
@@ -205,7 +205,7 @@ TEST(Zip, RefusesEveryTruncationAndEveryFlippedBitOfTheData) {
 TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
   const test::TempFolder folder;
   for (const uint64_t alignment : {64u, 4096u}) {
-    ZipWriter writer(folder.at("a.zip"), alignment);
+    formats::ZipWriter writer(folder.at("a.zip"), alignment);
     writer.add("a/data.pkl", "pickle");
     writer.begin("a/data/0");
     const std::string half(5000, 'h');
@@ -214,10 +214,10 @@ TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
     writer.end();
     writer.add("a/empty", "");
     writer.finish();
-    const FileSource source(folder.at("a.zip"));
-    const ZipReader reader(source);
+    const base::FileSource source(folder.at("a.zip"));
+    const formats::ZipReader reader(source);
     ASSERT_EQ(reader.entries().size(), 3u);
-    for (const ZipEntry& entry : reader.entries()) {
+    for (const formats::ZipEntry& entry : reader.entries()) {
       EXPECT_EQ(entry.data_offset % alignment, 0u);
       reader.verify(entry);
     }

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 std::string mount_refusal(const std::string& text) {
   try {
-    parse_mount(text);
+    image::parse_mount(text);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -28,13 +28,13 @@ std::string mount_refusal(const std::string& text) {
 
 TEST(ParseMount, TakesPathsAndAMode) {
   const TempFolder folder;
-  const Mount plain = parse_mount(folder.path() + "/.:/data/");
+  const image::Mount plain = image::parse_mount(folder.path() + "/.:/data/");
   EXPECT_EQ(plain.target, "/data");
   EXPECT_FALSE(plain.read_only);
-  EXPECT_TRUE(parse_mount(folder.path() + ":/a//b:ro").read_only);
-  EXPECT_EQ(parse_mount(folder.path() + ":/a//./b:rw").target, "/a/b");
-  EXPECT_EQ(parse_mount("/:/host").source, "/");
-  EXPECT_EQ(parse_mount(".:/here").source, std::filesystem::current_path().string() + "/");
+  EXPECT_TRUE(image::parse_mount(folder.path() + ":/a//b:ro").read_only);
+  EXPECT_EQ(image::parse_mount(folder.path() + ":/a//./b:rw").target, "/a/b");
+  EXPECT_EQ(image::parse_mount("/:/host").source, "/");
+  EXPECT_EQ(image::parse_mount(".:/here").source, std::filesystem::current_path().string() + "/");
 }
 
 TEST(ParseMount, SaysWhichSideIsWrong) {
@@ -52,32 +52,32 @@ TEST(ParseMount, SaysWhichSideIsWrong) {
   EXPECT_THAT(mount_refusal("/tmp:/data:ro:x"), HasSubstr("can have no colon"));
 }
 
-ContainerOptions options_of(const std::string& runtime) {
+image::ContainerOptions options_of(const std::string& runtime) {
   return {.image = "/images/job.sqsh",
           .mounts = {{.source = "/d", .target = "/data", .read_only = true},
                      {.source = "/c", .target = "/checkpoints"}},
-          .runtime = parse_container_runtime(runtime)};
+          .runtime = image::parse_container_runtime(runtime)};
 }
 
 TEST(ContainerCommand, IsTheRuntimesOwn) {
   EXPECT_THAT(
-      container_command(options_of("enroot"), {"train", "--lr", "1"},
+      image::container_command(options_of("enroot"), {"train", "--lr", "1"},
                         {"RANK=3", "LOCKSTEP_JOB_SECRET=x", "PATH=/bin", "BAD%%=1", "LINES=a\nb"}),
       ElementsAre("enroot", "start", "--mount", "/d:/data:none:x-create=auto,rbind,ro", "--mount",
                   "/c:/checkpoints:none:x-create=auto,rbind,rw", "--env", "RANK", "--env",
                   "LOCKSTEP_JOB_SECRET", "--", "/images/job.sqsh", "train", "--lr", "1"));
-  EXPECT_THAT(container_command(options_of("apptainer"), {"train"}),
+  EXPECT_THAT(image::container_command(options_of("apptainer"), {"train"}),
               ElementsAre("apptainer", "exec", "--bind", "/d:/data:ro", "--bind",
                           "/c:/checkpoints:rw", "/images/job.sqsh", "train"));
-  ContainerOptions options = options_of("charliecloud");
+  image::ContainerOptions options = options_of("charliecloud");
   options.mounts.erase(options.mounts.begin());
-  EXPECT_THAT(container_command(options, {"train"}),
+  EXPECT_THAT(image::container_command(options, {"train"}),
               ElementsAre("ch-run", "--bind=/c:/checkpoints", "/images/job.sqsh", "--", "train"));
 }
 
-std::string command_refusal(const ContainerOptions& options) {
+std::string command_refusal(const image::ContainerOptions& options) {
   try {
-    container_command(options, {"train"});
+    image::container_command(options, {"train"});
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -88,23 +88,23 @@ TEST(ContainerCommand, SaysWhatARuntimeCannotDo) {
   EXPECT_THAT(command_refusal(options_of("charliecloud")),
               HasSubstr("--mount /d:/data:ro: charliecloud has no read-only mounts"));
   EXPECT_THAT(command_refusal(options_of("builtin")), HasSubstr("without another command"));
-  ContainerOptions options = options_of("apptainer");
+  image::ContainerOptions options = options_of("apptainer");
   options.mounts[0].source = "/a,b";
   EXPECT_THAT(command_refusal(options), HasSubstr("apptainer takes a comma"));
-  options.runtime = ContainerRuntime::Enroot;
+  options.runtime = image::ContainerRuntime::Enroot;
   EXPECT_EQ(command_refusal(options), "it passed");
   options.mounts[0].source = "/a b";
   EXPECT_THAT(command_refusal(options), HasSubstr("a path with a blank"));
-  EXPECT_THROW(parse_container_runtime("docker"), UsageError);
+  EXPECT_THROW(image::parse_container_runtime("docker"), UsageError);
 }
 
 TEST(ImageEnvironment, OfAnImageWithoutOneIsTheHosts) {
   const TempFolder root;
-  EXPECT_THAT(image_environment({"B=2", "A=1=1", "PATH=/host", "LD_PRELOAD=/x.so"}, root.path()),
+  EXPECT_THAT(image::image_environment({"B=2", "A=1=1", "PATH=/host", "LD_PRELOAD=/x.so"}, root.path()),
               ElementsAre("A=1=1", "B=2",
                           "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
-  EXPECT_TRUE(is_job_variable("MASTER_PORT") && is_job_variable("TORCHELASTIC_RUN_ID"));
-  EXPECT_FALSE(is_job_variable("OMP_NUM_THREADS") || is_job_variable("RANKS"));
+  EXPECT_TRUE(image::is_job_variable("MASTER_PORT") && image::is_job_variable("TORCHELASTIC_RUN_ID"));
+  EXPECT_FALSE(image::is_job_variable("OMP_NUM_THREADS") || image::is_job_variable("RANKS"));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class ImageBuild : public ImageTest {
   }
 
   // `lockstep image build --from EMPTY FLAGS -o OUTPUT`
-  Output build(const std::vector<std::string>& flags, const std::string& output = "new.sqsh") {
+  base::Output build(const std::vector<std::string>& flags, const std::string& output = "new.sqsh") {
     std::vector<std::string> argv{program(), "image", "build", "--from", work_.path() + "/empty"};
     argv.insert(argv.end(), flags.begin(), flags.end());
     argv.insert(argv.end(), {"-o", path(output)});
@@ -65,13 +65,13 @@ TEST_F(ImageBuild, AnEmptyFolderBecomesARootForOneProgram) {
              "int main(void) { printf(\"%d\\n\", answer()); return 0; }\n");
   fs::create_directories(path("extra/inner"));
   work_.file("extra/inner/note", "a note\n");
-  const Output compiled =
+  const base::Output compiled =
       run({"sh", "-c",
            fmt::format("cd {} && cc -shared -fPIC -o libanswer.so library.c && cc -o program "
                        "program.c -L. -lanswer -Wl,-rpath,'$ORIGIN'",
                        work_.path())});
   ASSERT_TRUE(compiled.status.ok()) << compiled.err;
-  const Output built = build({"--add", path("program"), "--add", path("extra") + ":/opt/extra",
+  const base::Output built = build({"--add", path("program"), "--add", path("extra") + ":/opt/extra",
                               "--add", path("program") + ":/opt/", "--mkdir", "/scratch/space"});
   ASSERT_EQ(built.status.code, 0) << built.err;
   EXPECT_THAT(built.out,
@@ -80,11 +80,11 @@ TEST_F(ImageBuild, AnEmptyFolderBecomesARootForOneProgram) {
   EXPECT_EQ(left(), (std::vector<std::string>{"empty", "extra", "libanswer.so", "library.c",
                                               "new.sqsh", "program", "program.c"}));
   EXPECT_TRUE(fs::is_empty(path("empty")));
-  EXPECT_EQ(check_image({.image = path("new.sqsh")}, "program").program, "/usr/local/bin/program");
+  EXPECT_EQ(image::check_image({.image = path("new.sqsh")}, "program").program, "/usr/local/bin/program");
   const std::string script =
       "program && /opt/program && cat /opt/extra/inner/note && ls -d /scratch/space /data && "
       "command -v kill && grep PATH /etc/environment && /etc/rc echo by rc && id -un";
-  const Output output = run({program(), "image", "enter", path("new.sqsh"), "sh", "-c", script});
+  const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "sh", "-c", script});
   EXPECT_THAT(output.out, StartsWith("42\n42\na note\n")) << output.err;
   EXPECT_THAT(lines(output.out),
               AllOf(Contains("/scratch/space"), Contains("/data"), Contains("by rc"),
@@ -101,15 +101,15 @@ TEST_F(ImageBuild, KeepsWhatTheFolderHasAndNeverWritesThroughItsLinks) {
   fs::create_directory_symlink(work_.path(), path("empty/opt"));
   fs::create_directories(path("empty/bin"));
   fs::create_symlink("nowhere", path("empty/bin/vi"));  // which busybox would be, too
-  const Output built = build({});
+  const base::Output built = build({});
   ASSERT_EQ(built.status.code, 0) << built.err;
-  EXPECT_EQ(read_file(path("host")), "untouched\n");
-  const Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "sh", "-c",
+  EXPECT_EQ(base::read_file(path("host")), "untouched\n");
+  const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "sh", "-c",
                              "/etc/rc; cat /etc/environment; readlink /etc/resolv.conf"});
   EXPECT_EQ(output.out,
             "mine\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nMINE=1\n" +
                 path("host") + "\n");
-  const Output through = build({"--add", "cat:/opt/cat", "--force"});
+  const base::Output through = build({"--add", "cat:/opt/cat", "--force"});
   EXPECT_EQ(through.status.code, 1);
   EXPECT_THAT(through.err, HasSubstr("is a link to something that is not there"));
   EXPECT_FALSE(fs::exists(path("cat")));
@@ -127,20 +127,20 @@ TEST_F(ImageBuild, AFolderIsAddedInsideTheRootWhateverItsLinksSay) {
   fs::create_symlink("/srv/data", path("empty/opt/inside"));
   fs::create_symlink(path("outside"), path("empty/opt/outside"));
   fs::create_symlink(path("outside/victim"), path("empty/srv/data/note"));
-  const Output through = build({"--add", path("extra") + ":/opt/outside"});
+  const base::Output through = build({"--add", path("extra") + ":/opt/outside"});
   EXPECT_EQ(through.status.code, 1);
   EXPECT_THAT(through.err, AllOf(HasSubstr("is a link to something that is not there"),
                                  HasSubstr("leads to " + path("outside"))));
   EXPECT_EQ(build({"--mkdir", "/opt/outside", "--force"}).status.code, 1);
-  const Output built = build({"--add", path("extra") + ":/opt/inside", "--force"});
+  const base::Output built = build({"--add", path("extra") + ":/opt/inside", "--force"});
   EXPECT_EQ(built.status.code, 0) << built.err;
-  EXPECT_EQ(read_file(path("outside/victim")), "untouched\n") << "not through a link to a file";
+  EXPECT_EQ(base::read_file(path("outside/victim")), "untouched\n") << "not through a link to a file";
   EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), fs::directory_iterator()), 1);
-  const Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "cat",
+  const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "cat",
                              "/srv/data/note", "/opt/inside/sub/deep"});
   EXPECT_EQ(output.out, "new\ndeep\n") << output.err;
   fs::create_symlink(path("outside"), path("empty/opt/folder"));
-  const Output file = build({"--add", "cat:/opt/folder", "--force"});
+  const base::Output file = build({"--add", "cat:/opt/folder", "--force"});
   EXPECT_EQ(file.status.code, 0) << "the link is replaced: " << file.err;
   EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), fs::directory_iterator()), 1);
 }
@@ -149,9 +149,9 @@ TEST_F(ImageBuild, WithoutBusyboxTheShellIsTheHosts) {
   // A PATH with all that is needed but busybox.
   fs::create_directories(path("tools"));
   for (const char* tool : {"cp", "mksquashfs", "sh", "kill"}) {
-    fs::create_symlink(find_tool(tool), path(std::string("tools/") + tool));
+    fs::create_symlink(image::find_tool(tool), path(std::string("tools/") + tool));
   }
-  const Output built =
+  const base::Output built =
       run({program(), "image", "build", "--from", path("empty"), "--output", path("new.sqsh")},
           {{"PATH", path("tools")}});
   ASSERT_EQ(built.status.code, 0) << built.err;
@@ -162,23 +162,23 @@ TEST_F(ImageBuild, WithoutBusyboxTheShellIsTheHosts) {
 
 TEST_F(ImageBuild, AnOutputIsReplacedOnlyWhenAsked) {
   work_.file("new.sqsh", "precious");
-  const Output refused = build({});
+  const base::Output refused = build({});
   EXPECT_EQ(refused.status.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("exists; --force replaces it"));
-  EXPECT_EQ(read_file(path("new.sqsh")), "precious");
+  EXPECT_EQ(base::read_file(path("new.sqsh")), "precious");
   // What a build that was killed has left is no obstacle.
   fs::create_directories(path("new.sqsh.build/root/etc"));
   work_.file("new.sqsh.partial", "half");
   EXPECT_EQ(build({"--force"}).status.code, 0);
   EXPECT_EQ(left(), (std::vector<std::string>{"empty", "new.sqsh"}));
-  EXPECT_NO_THROW(read_squashfs(path("new.sqsh")));
+  EXPECT_NO_THROW(image::read_squashfs(path("new.sqsh")));
 }
 
 TEST_F(ImageBuild, OneAtATime) {
   fs::create_directories(path("new.sqsh.build"));
-  const UniqueFd other = open_file(path("new.sqsh.build"), O_RDONLY | O_DIRECTORY);
+  const base::UniqueFd other = base::open_file(path("new.sqsh.build"), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  const Output output = build({});
+  const base::Output output = build({});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err, HasSubstr("another build of"));
   EXPECT_TRUE(fs::exists(path("new.sqsh.build")));
@@ -191,7 +191,7 @@ TEST_F(ImageBuild, AFullDiskIsNamedAndLeavesNothing) {
   fs::create_directories(path("disk"));
   // Too small for the root (cp or a copy fails), then for root and image (mksquashfs fails).
   for (const char* size : {"200k", "2300k"}) {
-    const Output output = run(
+    const base::Output output = run(
         {"unshare", "--mount", "sh", "-c",
          fmt::format("mount -t tmpfs -o size={} none {} && {} image build --from {} -o {}/x.sqsh; "
                      "echo $?; ls -A {}",
@@ -206,7 +206,7 @@ TEST_F(ImageBuild, ToolsThatAreMissingAreNamedWithTheirPackage) {
   fs::create_directories(path("none"));
   const auto without = [&](const std::vector<std::string>& tools, const std::string& source) {
     for (const std::string& tool : tools) {
-      fs::create_symlink(find_tool(tool), path("none/" + tool));
+      fs::create_symlink(image::find_tool(tool), path("none/" + tool));
     }
     std::vector<std::string> argv{program(), "image", "build", "-o", path("x.sqsh")};
     argv.push_back(source);
@@ -254,7 +254,7 @@ TEST_F(ImageBuild, MistakesAreOneSentence) {
   for (const Mistake& mistake : mistakes) {
     std::vector<std::string> argv{program(), "image"};
     argv.insert(argv.end(), mistake.arguments.begin(), mistake.arguments.end());
-    const Output output = run(argv);
+    const base::Output output = run(argv);
     EXPECT_EQ(output.status.code, 2) << output.err;
     EXPECT_THAT(output.err, HasSubstr(mistake.says));
     EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
@@ -264,37 +264,37 @@ TEST_F(ImageBuild, MistakesAreOneSentence) {
 
 TEST_F(ImageBuild, HelpAtEachLevel) {
   for (const char* command : {"", "build", "check", "enter"}) {
-    const Output output = run({"sh", "-c", fmt::format("{} image {} --help", program(), command)});
+    const base::Output output = run({"sh", "-c", fmt::format("{} image {} --help", program(), command)});
     EXPECT_EQ(output.status.code, 0) << output.err;
     EXPECT_THAT(output.out, HasSubstr("Examples:"));
   }
 }
 
 TEST_F(ImageBuild, CheckSaysWhatItIs) {
-  const Output output = run({program(), "image", "check", image(), "--program", "cat"});
+  const base::Output output = run({program(), "image", "check", image(), "--program", "cat"});
   EXPECT_THAT(output.out, AllOf(HasSubstr("zstd, for "), HasSubstr("cat: /usr/bin/cat\n")));
   EXPECT_EQ(output.status.code, 0) << output.err;
 }
 
 TEST_F(ImageBuild, LibrariesComeFromTheLoaderAndNotFromTheProgram) {
-  EXPECT_THAT(needed_libraries(find_tool("sh")), Contains(HasSubstr("libc.so")));
-  EXPECT_THAT(needed_libraries(work_.file("script", "#!/bin/sh\n", 0755)), ::testing::IsEmpty());
+  EXPECT_THAT(image::needed_libraries(image::find_tool("sh")), Contains(HasSubstr("libc.so")));
+  EXPECT_THAT(image::needed_libraries(work_.file("script", "#!/bin/sh\n", 0755)), ::testing::IsEmpty());
   // A program that names a loader of its own would have it executed.
-  std::string bytes = read_file(find_tool("sh"), 1u << 30);
+  std::string bytes = base::read_file(image::find_tool("sh"), 1u << 30);
   const size_t at = bytes.find("/lib64/ld-linux");
   if (at != std::string::npos) {
     bytes.replace(at, 6, "/tmp//");
     const std::string program = work_.file("hostile", bytes, 0755);
-    EXPECT_THROW(needed_libraries(program), UsageError);
+    EXPECT_THROW(image::needed_libraries(program), UsageError);
   }
   work_.file("l.c", "int f(void) { return 0; }\n");
   work_.file("p.c", "int f(void);\nint main(void) { return f(); }\n");
-  const Output compiled = run({"sh", "-c",
+  const base::Output compiled = run({"sh", "-c",
                                fmt::format("cd {} && cc -shared -fPIC -o libgone.so l.c && cc -o p "
                                            "p.c -L. -lgone && rm libgone.so",
                                            work_.path())});
   ASSERT_TRUE(compiled.status.ok()) << compiled.err;
-  const Output output = build({"--add", path("p")});
+  const base::Output output = build({"--add", path("p")});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err, AllOf(HasSubstr("libgone.so"), HasSubstr("LD_LIBRARY_PATH")));
   EXPECT_EQ(build({"--add", path("p"), "--no-libs"}).status.code, 0);

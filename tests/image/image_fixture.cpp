@@ -48,13 +48,13 @@ void make_image(const Shared& s) {
   s.folder.file("from/hello", "#!/bin/sh\necho hello $*\n", 0755);
   s.folder.file("from/plain", "no program\n");
   s.folder.file("from/orphan", "#!/opt/python9\n", 0755);
-  build_image({.output = s.image, .from = root.string()});
+  image::build_image({.output = s.image, .from = root.string()});
 }
 
 }  // namespace
 
 std::string mount_table() {
-  return read_file("/proc/self/mountinfo");
+  return base::read_file("/proc/self/mountinfo");
 }
 
 std::vector<std::string> loop_devices(const std::string& folder) {
@@ -62,7 +62,7 @@ std::vector<std::string> loop_devices(const std::string& folder) {
   for (const auto& device : fs::directory_iterator("/sys/block")) {
     const std::string file = device.path().string() + "/loop/backing_file";
     std::error_code ignored;
-    if (fs::exists(file, ignored) && read_file(file).starts_with(folder)) {
+    if (fs::exists(file, ignored) && base::read_file(file).starts_with(folder)) {
       found.push_back(device.path().string());
     }
   }
@@ -76,7 +76,7 @@ void ImageTest::SetUpTestSuite() {
   shared = std::make_unique<Shared>();
   try {
     make_image(*shared);
-    check_image({.image = shared->image});
+    image::check_image({.image = shared->image});
   } catch (const Error& error) {
     shared->refusal = error.what();
   }
@@ -87,7 +87,7 @@ void ImageTest::TearDownTestSuite() {
 }
 
 void ImageTest::SetUp() {
-  mark_ = make_secret();
+  mark_ = base::make_secret();
   mounts_before_ = mount_table();
   LOCKSTEP_NEEDS("image", shared->refusal);
 }
@@ -112,7 +112,7 @@ bool ImageTest::is_gone() const {
   for (const auto& process : fs::directory_iterator("/proc")) {
     std::string environment;
     try {
-      environment = read_file(process.path().string() + "/environ");
+      environment = base::read_file(process.path().string() + "/environ");
     } catch (const IoError&) {
       continue;  // no process, or it ended while we looked
     }
@@ -123,15 +123,15 @@ bool ImageTest::is_gone() const {
   return true;
 }
 
-Output ImageTest::run(std::vector<std::string> argv, std::map<std::string, std::string> env) {
+base::Output ImageTest::run(std::vector<std::string> argv, std::map<std::string, std::string> env) {
   env["LOCKSTEP_TEST_MARK"] = mark_;
-  Output output =
-      run_process({.argv = std::move(argv), .env = std::move(env)}, Deadline::after(kPatience));
+  base::Output output =
+      base::run_process({.argv = std::move(argv), .env = std::move(env)}, base::Deadline::after(kPatience));
   EXPECT_FALSE(output.timed_out) << output.out << output.err;
   return output;
 }
 
-Output ImageTest::enter(const std::vector<std::string>& flags, const std::string& script,
+base::Output ImageTest::enter(const std::vector<std::string>& flags, const std::string& script,
                         std::map<std::string, std::string> env) {
   std::vector<std::string> argv{program(), "image", "enter", image()};
   argv.insert(argv.end(), flags.begin(), flags.end());

@@ -30,10 +30,10 @@ class ImageTest : public ::testing::Test {
   void TearDown() override;
 
   // Runs a command to its end with our mark in its environment.
-  Output run(std::vector<std::string> argv, std::map<std::string, std::string> env = {});
+  base::Output run(std::vector<std::string> argv, std::map<std::string, std::string> env = {});
 
   // `lockstep image enter IMAGE FLAGS -- sh -c SCRIPT`, as whoever runs the tests.
-  Output enter(const std::vector<std::string>& flags, const std::string& script,
+  base::Output enter(const std::vector<std::string>& flags, const std::string& script,
                std::map<std::string, std::string> env = {});
 
   static const std::string& folder();   // open to every user

@@ -33,9 +33,9 @@ using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-std::string refusal(const ContainerOptions& options, const std::string& program = "") {
+std::string refusal(const image::ContainerOptions& options, const std::string& program = "") {
   try {
-    check_image(options, program);
+    image::check_image(options, program);
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
     return error.what();
@@ -48,12 +48,12 @@ std::string refusal_with(const std::string& folder, std::string image, size_t of
                          const std::string& bytes) {
   image.replace(offset, bytes.size(), bytes);
   const std::string path = folder + "/changed.sqsh";
-  write_file_atomically(path, image);
+  base::write_file_atomically(path, image);
   return refusal({.image = path});
 }
 
 TEST_F(ImageTest, IsSound) {
-  const ImageInfo info = check_image({.image = image()}, "/hello");
+  const image::ImageInfo info = image::check_image({.image = image()}, "/hello");
   EXPECT_EQ(info.program, "/hello");
   EXPECT_TRUE(info.has_shell);
   EXPECT_EQ(info.squashfs.compression, "zstd");
@@ -62,20 +62,20 @@ TEST_F(ImageTest, IsSound) {
 #if defined(__x86_64__)
   EXPECT_EQ(info.machine, "x86-64");
 #endif
-  EXPECT_EQ(check_image({.image = image()}, "cat").program, "/usr/bin/cat");
+  EXPECT_EQ(image::check_image({.image = image()}, "cat").program, "/usr/bin/cat");
 }
 
 TEST_F(ImageTest, TornFilesAreNamed) {
-  const std::string whole = read_file(image(), 1u << 30);
-  const uint64_t used = check_image({.image = image()}).squashfs.bytes_used;
+  const std::string whole = base::read_file(image(), 1u << 30);
+  const uint64_t used = image::check_image({.image = image()}).squashfs.bytes_used;
   for (const uint64_t size : {uint64_t{4}, uint64_t{95}, uint64_t{96}, used / 2, used - 1}) {
     const std::string path = folder() + "/torn.sqsh";
-    write_file_atomically(path, whole.substr(0, size));
+    base::write_file_atomically(path, whole.substr(0, size));
     EXPECT_THAT(refusal({.image = path}),
                 AllOf(HasSubstr("is truncated: it is " + std::to_string(size) + " bytes long"),
                       HasSubstr("again")));
   }
-  write_file_atomically(folder() + "/torn.sqsh", "");
+  base::write_file_atomically(folder() + "/torn.sqsh", "");
   EXPECT_THAT(refusal({.image = folder() + "/torn.sqsh"}), HasSubstr("is empty"));
   EXPECT_THAT(refusal({.image = folder() + "/none.sqsh"}), EndsWith("No such file or directory"));
   EXPECT_THAT(refusal({.image = folder()}), HasSubstr("is a folder"));
@@ -97,14 +97,14 @@ TEST_F(ImageTest, ForeignFilesAreNamed) {
       {"sqsh"s + std::string(96, '\0'), "a big-endian squashfs"},
       {std::string(96, '\xee'), "its first four bytes are not \"hsqs\""}};
   for (const auto& [bytes, name] : files) {
-    write_file_atomically(folder() + "/foreign", bytes);
+    base::write_file_atomically(folder() + "/foreign", bytes);
     EXPECT_THAT(refusal({.image = folder() + "/foreign"}),
                 AllOf(HasSubstr("is not squashfs: it"), HasSubstr(name)));
   }
 }
 
 TEST_F(ImageTest, ADamagedSuperblockIsNotBelieved) {
-  const std::string whole = read_file(image(), 1u << 30);
+  const std::string whole = base::read_file(image(), 1u << 30);
   EXPECT_THAT(refusal_with(folder(), whole, 28, "\x03"), HasSubstr("is squashfs 3.0"));
   EXPECT_THAT(refusal_with(folder(), whole, 20, "\x09"),
               HasSubstr("compressed in a way (number 9)"));
@@ -129,26 +129,26 @@ TEST_F(ImageTest, TheProgramIsLookedFor) {
   fs::create_directories(folder() + "/code");
   fs::copy_file(folder() + "/from/hello", folder() + "/code/mine",
                 fs::copy_options::overwrite_existing);
-  EXPECT_EQ(check_image({.image = image(), .mounts = {parse_mount(folder() + "/code:/data")}},
+  EXPECT_EQ(image::check_image({.image = image(), .mounts = {image::parse_mount(folder() + "/code:/data")}},
                         "/data/mine")
                 .program,
             "/data/mine");
 }
 
 TEST_F(ImageTest, AProgramForAnotherMachineIsNamed) {
-  std::string bytes = read_file("/proc/self/exe", 1u << 30).substr(0, 4096);
+  std::string bytes = base::read_file("/proc/self/exe", 1u << 30).substr(0, 4096);
   const uint16_t alien = EM_68K;
   std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_machine), &alien, sizeof alien);
-  const UniqueFd fd = open_file(folder() + "/alien", O_WRONLY | O_CREAT | O_TRUNC, 0755);
-  write_all(fd.get(), bytes.data(), bytes.size());
+  const base::UniqueFd fd = base::open_file(folder() + "/alien", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+  base::write_all(fd.get(), bytes.data(), bytes.size());
   EXPECT_THAT(
-      refusal({.image = image(), .mounts = {parse_mount(folder() + "/alien:/alien")}}, "/alien"),
+      refusal({.image = image(), .mounts = {image::parse_mount(folder() + "/alien:/alien")}}, "/alien"),
       AllOf(HasSubstr("is for another machine: its /alien is for machine 4"),
             HasSubstr("this host is")));
 }
 
 TEST_F(ImageTest, TheRootIsReadOnlyAndTheJobsOwnFoldersAreNot) {
-  const Output output = enter(
+  const base::Output output = enter(
       {},
       "touch /x /etc/x /data/x; touch /tmp/x /run/x && ls /run /tmp && readlink /proc/self/exe");
   EXPECT_EQ(output.status.code, 0) << output.err;
@@ -161,8 +161,8 @@ TEST_F(ImageTest, TheRootIsReadOnlyAndTheJobsOwnFoldersAreNot) {
 TEST_F(ImageTest, MountsAreReadOnlyWhenAsked) {
   fs::create_directories(folder() + "/rw/sub");
   fs::create_directories(folder() + "/ro/sub");
-  write_file_atomically(folder() + "/ro/data", "numbers\n");
-  const Output output = enter(
+  base::write_file_atomically(folder() + "/ro/data", "numbers\n");
+  const base::Output output = enter(
       {"--mount", folder() + "/rw:/checkpoints", "--mount", folder() + "/ro:/data:ro", "--mount",
        folder() + "/ro/data:/not/in/the/image:ro", "--mount", folder() + "/rw:/data/sub", "--mount",
        folder() + "/ro:/tmp/a/b:ro", "--mount", folder() + "/ro:/detour"},
@@ -177,7 +177,7 @@ TEST_F(ImageTest, MountsAreReadOnlyWhenAsked) {
 }
 
 TEST_F(ImageTest, AMountInAMountNeedsItsPlace) {
-  const Output output =
+  const base::Output output =
       enter({"--mount", folder() + ":/data", "--mount", folder() + ":/data/nowhere"}, "true");
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err, HasSubstr("there is no /data/nowhere to mount on"));
@@ -189,7 +189,7 @@ TEST_F(ImageTest, ReadOnlyReachesMountsBelow) {
     GTEST_SKIP() << "needs root to mount something below the source";
   }
   fs::create_directories(folder() + "/outer/inner");
-  const Output output = run(
+  const base::Output output = run(
       {"unshare", "--mount", "sh", "-c",
        fmt::format("mount -t tmpfs none {0}/outer/inner && {1} image enter {2} --mount "
                    "{0}/outer:/data:ro -- sh -c 'touch /data/inner/x; grep -c /data /proc/mounts'",
@@ -199,7 +199,7 @@ TEST_F(ImageTest, ReadOnlyReachesMountsBelow) {
 }
 
 TEST_F(ImageTest, TheEnvironmentIsTheImagesAndTheJobs) {
-  const Output output = enter({}, "env",
+  const base::Output output = enter({}, "env",
                               {{"FROM_HOST", "here"},
                                {"FLAVOUR", "of the host"},
                                {"MINE", "kept"},
@@ -226,12 +226,12 @@ TEST_F(ImageTest, TheCurrentFolderStaysWhereItExists) {
 }
 
 TEST_F(ImageTest, WhatCannotStartSaysWhy) {
-  const Output missing = run({program(), "image", "enter", image(), "no_program"});
+  const base::Output missing = run({program(), "image", "enter", image(), "no_program"});
   EXPECT_EQ(missing.status.code, 127);
   EXPECT_THAT(missing.err, HasSubstr("cannot start no_program in the image: No such file"));
   EXPECT_EQ(run({program(), "image", "enter", image(), "/plain"}).status.code, 126);
   const auto code = [&](const std::string& name) {  // of a job, as without an image
-    const Output output = run({program(), "run", "--image", image(), "--", name});
+    const base::Output output = run({program(), "run", "--image", image(), "--", name});
     EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
     EXPECT_THAT(output.err, HasSubstr("lockstep run: "));
     return output.status.code;
@@ -243,7 +243,7 @@ TEST_F(ImageTest, WhatCannotStartSaysWhy) {
 }
 
 TEST_F(ImageTest, ARefusedNamespaceNamesTheSettings) {
-  const Output output =
+  const base::Output output =
       run({"unshare", "--user", "--map-root-user", "sh", "-c",
            fmt::format("cd /proc/sys/user && echo 0 > max_mnt_namespaces && echo 0 > "
                        "max_user_namespaces && echo forbidden && exec {} image enter {} true",
@@ -257,7 +257,7 @@ TEST_F(ImageTest, ARefusedNamespaceNamesTheSettings) {
 }
 
 TEST_F(ImageTest, ARuntimeThatIsNotInstalledIsNamed) {
-  const Output output = run({program(), "image", "enter", image(), "--container-runtime", "enroot"},
+  const base::Output output = run({program(), "image", "enter", image(), "--container-runtime", "enroot"},
                             {{"PATH", folder()}});
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.err, HasSubstr("cannot start enroot: No such file or directory"));
@@ -268,14 +268,14 @@ TEST_F(ImageTest, SquashfuseMountsWhereTheKernelDoesNot) {
     GTEST_SKIP() << "needs root to hide the loop devices";
   }
   const std::string hidden = "mount --bind /dev/null /dev/loop-control && ";
-  const Output output =
+  const base::Output output =
       run({"unshare", "--mount", "sh", "-c",
            hidden + fmt::format("{} image enter {} -- sh -c 'grep \" / \" /proc/mounts; touch /x'",
                                 program(), image())});
   EXPECT_THAT(output.out, HasSubstr(" / fuse")) << output.err;
   EXPECT_THAT(output.err, HasSubstr("Read-only file system"));
   // Without it too, the sentence has both reasons.
-  const Output neither =
+  const base::Output neither =
       run({"unshare", "--mount", "sh", "-c",
            hidden + fmt::format("PATH= {} image enter {} true", program(), image())});
   EXPECT_EQ(neither.status.code, 1);
@@ -289,7 +289,7 @@ TEST_F(ImageTest, AnOrdinaryUserEnters) {
   fs::create_directories(folder() + "/theirs");
   fs::permissions(folder() + "/theirs", static_cast<fs::perms>(0777));
   // udev opens /dev/fuse to everybody; a machine without udev does not.
-  const Output output =
+  const base::Output output =
       run({"unshare", "--mount", "sh", "-c",
            fmt::format(
                "mknod {0}/fuse c 10 229 && chmod 666 {0}/fuse && mount --bind {0}/fuse /dev/fuse "
@@ -307,28 +307,28 @@ TEST_F(ImageTest, AnOrdinaryUserEnters) {
 }
 
 TEST_F(ImageTest, KillLeavesNothing) {
-  const UniqueFd out = open_file(folder() + "/out", O_RDWR | O_CREAT | O_TRUNC);
-  Process process({.argv = {program(), "image", "enter", image(), "--", "sh", "-c",
+  const base::UniqueFd out = base::open_file(folder() + "/out", O_RDWR | O_CREAT | O_TRUNC);
+  base::Process process({.argv = {program(), "image", "enter", image(), "--", "sh", "-c",
                             "echo ready; exec sleep 1000"},
                    .env = {{"LOCKSTEP_TEST_MARK", mark()}},
                    .stdout_fd = out.get()});
-  ASSERT_TRUE(wait_until([] { return read_file(folder() + "/out") == "ready\n"; }));
+  ASSERT_TRUE(wait_until([] { return base::read_file(folder() + "/out") == "ready\n"; }));
   process.kill(SIGKILL);
-  EXPECT_EQ(process.wait(Deadline::after(kPatience))->signal, SIGKILL);
+  EXPECT_EQ(process.wait(base::Deadline::after(kPatience))->signal, SIGKILL);
 }  // TearDown() looks for what is left
 
 TEST_F(ImageTest, CharliecloudRunsTheSameImage) {
-  if (find_tool("ch-run").empty()) {
+  if (image::find_tool("ch-run").empty()) {
     ASSERT_FALSE(is_required("image")) << "ch-run is not installed";
     GTEST_SKIP() << "ch-run is not installed";
   }
   fs::create_directories(folder() + "/ch");
-  const ContainerOptions options{.image = image(),
-                                 .mounts = {parse_mount(folder() + "/ch:/checkpoints")},
-                                 .runtime = ContainerRuntime::Charliecloud};
+  const image::ContainerOptions options{.image = image(),
+                                 .mounts = {image::parse_mount(folder() + "/ch:/checkpoints")},
+                                 .runtime = image::ContainerRuntime::Charliecloud};
   const std::string user = fmt::format("lockstep-test-{}", ::getpid());
-  const Output output =
-      run(container_command(options, {"/bin/sh", "-c", "/hello $RANK; touch /checkpoints/x /x"}),
+  const base::Output output =
+      run(image::container_command(options, {"/bin/sh", "-c", "/hello $RANK; touch /checkpoints/x /x"}),
           {{"USER", user}, {"RANK", "5"}});
   fs::remove_all("/var/tmp/" + user + ".ch");  // where ch-run mounts, unless told otherwise
   EXPECT_EQ(output.out, "hello 5\n") << output.err;

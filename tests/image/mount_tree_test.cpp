@@ -43,20 +43,20 @@ class InRoot : public ::testing::Test {
 };
 
 TEST_F(InRoot, WithoutOpenat2PathsLeadToTheSamePlaces) {
-  const UniqueFd root = open_file(root_, O_PATH | O_DIRECTORY);
+  const base::UniqueFd root = base::open_file(root_, O_PATH | O_DIRECTORY);
   for (const char* path :
        {"/", "", ".", "/srv/data", "srv//data/./file", "/absolute/file", "/above/data/file",
         "/chain/up", "/chain/../deep/up", "/chain/home/file", "/../../srv", "/loop", "/escape",
         "/escape/x", "/none", "/srv/data/file/x", "/absolute/../../../../srv/data"}) {
-    const UniqueFd by_kernel = open_in_root(root.get(), path);
+    const base::UniqueFd by_kernel = image::open_in_root(root.get(), path);
     const int kernels = errno;
-    const UniqueFd by_steps = walk_in_root(root.get(), path);
+    const base::UniqueFd by_steps = image::walk_in_root(root.get(), path);
     if (std::string(path).empty()) {
       continue;  // the kernel wants a path; here it is the root
     }
     ASSERT_EQ(static_cast<bool>(by_kernel), static_cast<bool>(by_steps)) << path;
     if (by_kernel) {
-      const auto place = [](const UniqueFd& fd) {
+      const auto place = [](const base::UniqueFd& fd) {
         return fs::read_symlink("/proc/self/fd/" + std::to_string(fd.get()));
       };
       EXPECT_EQ(place(by_kernel), place(by_steps)) << path;
@@ -72,18 +72,18 @@ TEST_F(InRoot, WithoutOpenat2TheStepsAreTaken) {
     std::thread([&] {
       test::refuse_call(SYS_openat2, answer);
       EXPECT_NO_THROW({
-        EXPECT_EQ(path_in_root(root_, "/chain/up"), root_ + "/srv/data/file");
-        EXPECT_EQ(path_in_root(root_, "/absolute/new"), root_ + "/srv/data/new");
+        EXPECT_EQ(image::path_in_root(root_, "/chain/up"), root_ + "/srv/data/file");
+        EXPECT_EQ(image::path_in_root(root_, "/absolute/new"), root_ + "/srv/data/new");
       });
     }).join();
   }
 }
 
 TEST_F(InRoot, ADanglingLinkIsNamedWithWhereItLeads) {
-  EXPECT_EQ(path_in_root(root_, "/absolute/new/folder"), root_ + "/srv/data/new/folder");
+  EXPECT_EQ(image::path_in_root(root_, "/absolute/new/folder"), root_ + "/srv/data/new/folder");
   for (const char* path : {"/escape", "/escape/new"}) {
     try {
-      path_in_root(root_, path);
+      image::path_in_root(root_, path);
       ADD_FAILURE() << path;
     } catch (const IoError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("is a link to something that is not there"),

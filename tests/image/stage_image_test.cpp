@@ -33,11 +33,11 @@ TEST_F(ImageTest, ComesFromS3AndIsKept) {
                 "sh", "-c", "while read line; do echo \"in it: $line\"; done < /data/x || :"},
                env);
   };
-  const Output first = start("job.sqsh");
+  const base::Output first = start("job.sqsh");
   EXPECT_EQ(first.status.shell_code(), 0) << first.err;
   EXPECT_TRUE(fs::exists(place.at("cache/images/images/job.sqsh")));
   EXPECT_THAT(start("job.sqsh").err, HasSubstr("2 already there"));
-  const Output torn = start("torn.sqsh");
+  const base::Output torn = start("torn.sqsh");
   EXPECT_EQ(torn.status.shell_code(), 1);
   EXPECT_THAT(torn.err, AllOf(HasSubstr("cannot stage on"), HasSubstr("torn.sqsh")));
 }

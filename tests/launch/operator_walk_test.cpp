@@ -55,7 +55,7 @@ bool is_rank_blocked(pid_t leader) {
     pids = below;
   }
   const auto is_full = [](pid_t pid, int fd) {
-    const UniqueFd pipe(
+    const base::UniqueFd pipe(
         ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     pollfd room{.fd = pipe.get(), .events = POLLOUT, .revents = 0};
     return pipe && ::poll(&room, 1, 0) == 0;
@@ -86,9 +86,9 @@ class OperatorWalk : public ::testing::Test {
       return;
     }
     SCOPED_TRACE(what);
-    const auto begin = Clock::now();
+    const auto begin = base::Clock::now();
     (this->*part)();
-    const std::chrono::duration<double> took = Clock::now() - begin;
+    const std::chrono::duration<double> took = base::Clock::now() - begin;
     RecordProperty(what, fmt::format("{:.1f} s", took.count()));
   }
 
@@ -105,8 +105,8 @@ class OperatorWalk : public ::testing::Test {
  private:
   // A program of the machine's, to its end; what it says.
   std::string tell(int node, Words argv) const {
-    const Output output =
-        run_process(nodes_->inside(node, {.argv = std::move(argv)}), Deadline::after(kPatience));
+    const base::Output output =
+        base::run_process(nodes_->inside(node, {.argv = std::move(argv)}), base::Deadline::after(kPatience));
     EXPECT_TRUE(output.status.ok()) << output.err;
     return output.out;
   }
@@ -118,7 +118,7 @@ class OperatorWalk : public ::testing::Test {
                     {"LOCKSTEP_LOG_LEVEL", "warn"},
                     {"TMPDIR", tmp()},
                     {"XDG_RUNTIME_DIR", tmp()}},
-            .inside = [this, node](ProcessOptions o) { return nodes_->inside(node, o); }};
+            .inside = [this, node](base::ProcessOptions o) { return nodes_->inside(node, o); }};
   }
 
   struct Pair {
@@ -191,11 +191,11 @@ void OperatorWalk::ride_out_an_outage() {
 void OperatorWalk::lose_a_machine() {
   const Pair jobs = start_pair({}, folder_.at("never"));
   ASSERT_NO_FATAL_FAILURE(expect_up(jobs));
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   nodes_->cut_link(1);
   EXPECT_EQ(jobs.head->wait().shell_code(), 1) << jobs.err();
   EXPECT_EQ(jobs.other->wait().shell_code(), 1) << jobs.err();
-  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_LT(base::Clock::now() - begin, 5s);
   nodes_->mend_link(1);
   EXPECT_THAT(jobs.head->err(), AllOf(HasSubstr("node 1 (node1"), HasSubstr("is lost")));
   EXPECT_THAT(jobs.other->err(), HasSubstr("the head of the job is lost"));
@@ -250,8 +250,8 @@ void OperatorWalk::be_asked_at_the_desk() {
 
 // A pager that was stopped, a terminal that was left in its scrollback.
 void OperatorWalk::stop_though_nobody_reads() {
-  FdPair out = make_pipe(), err = make_pipe();
-  Process process(nodes_->inside(0, {.argv = {lockstep_program(), "run", "--nproc-per-node", "2",
+  base::FdPair out = base::make_pipe(), err = base::make_pipe();
+  base::Process process(nodes_->inside(0, {.argv = {lockstep_program(), "run", "--nproc-per-node", "2",
                                               kRank, "chat", folder_.path()},
                                      .env = place(0).env,
                                      .stdout_fd = out.write.get(),
@@ -263,12 +263,12 @@ void OperatorWalk::stop_though_nobody_reads() {
     in_a_row = is_rank_blocked(process.pid()) ? in_a_row + 1 : 0;
     return in_a_row == kManyTimes;
   }));
-  const auto told = Clock::now();
+  const auto told = base::Clock::now();
   process.kill(SIGTERM);
-  const auto status = process.wait(Deadline::after(kPatience));
+  const auto status = process.wait(base::Deadline::after(kPatience));
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->shell_code(), 143);
-  EXPECT_LT(Clock::now() - told, 8s) << "the grace alone is 10 s";
+  EXPECT_LT(base::Clock::now() - told, 8s) << "the grace alone is 10 s";
   EXPECT_TRUE(fs::exists(folder_.at("saved-0")) && fs::exists(folder_.at("saved-1")))
       << "what is written to nobody is no reason to lose the checkpoint";
   EXPECT_TRUE(wait_until([&] { return nodes_->processes(0).empty(); }));
@@ -278,7 +278,7 @@ void OperatorWalk::have_many_ranks_as_an_ordinary_user() {
   constexpr int kRanks = 128;
   constexpr auto kStart = 120s;  // libtorch takes 0.3 s of a core to start
   JobPlace user = place(0);
-  user.inside = [this](ProcessOptions options) {
+  user.inside = [this](base::ProcessOptions options) {
     const Words words{"setpriv",        "--reuid=65534", "--regid=65534",
                       "--clear-groups", "prlimit",       "--nofile=1024:1024"};
     options.argv.insert(options.argv.begin(), words.begin(), words.end());

@@ -23,13 +23,13 @@ using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 TEST(Run, AllRanksWellIsSilentZero) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "3", "true"});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "3", "true"});
   EXPECT_EQ(output.status.code, 0);
   EXPECT_EQ(output.out + output.err, "");
 }
 
 TEST(Run, ExitCodeIsTheFailedRanksAndNamesIt) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--nproc-per-node", "4", "sh", "-c", "exit $((RANK==2?7:0))"});
   EXPECT_EQ(output.status.code, 7);
   EXPECT_THAT(output.err, StartsWith("lockstep run: rank 2 (node 0, local rank 2, pid "));
@@ -38,7 +38,7 @@ TEST(Run, ExitCodeIsTheFailedRanksAndNamesIt) {
 }
 
 TEST(Run, SignalIs128MoreAndNamed) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--nproc-per-node", "2", "sh", "-c", "[ $RANK = 1 ] && kill -SEGV $$; sleep 1000"});
   EXPECT_EQ(output.status.code, 139);
   EXPECT_THAT(output.err, HasSubstr("failed: killed by signal 11 (SIGSEGV)"));
@@ -49,7 +49,7 @@ TEST(Run, FirstFailureComesFirstWithItsLastLines) {
   TempFolder folder;
   const std::string pid_file = folder.path() + "/pid";
   // Rank 0 fails once rank 3 is dead (a zombie or gone); both may be noticed at the same time.
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--nproc-per-node", "4", "sh", "-c",
        "F=" + pid_file +
            "; case $RANK in "
@@ -69,7 +69,7 @@ TEST(Run, FirstFailureComesFirstWithItsLastLines) {
 }
 
 TEST(Run, ProgramNotFoundIsSaidOnce) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "4", "./no-such-program"});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "4", "./no-such-program"});
   EXPECT_EQ(output.status.code, 127);
   EXPECT_EQ(output.err,
             "lockstep run: cannot start ./no-such-program: No such file or directory\n");
@@ -78,7 +78,7 @@ TEST(Run, ProgramNotFoundIsSaidOnce) {
 TEST(Run, ProgramNotExecutable) {
   TempFolder folder;
   const std::string file = folder.file("data.txt", "hello");
-  const Output output = run_lockstep({"run", "--nproc-per-node", "2", file});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", file});
   EXPECT_EQ(output.status.code, 126);
   EXPECT_EQ(count(output.err, "cannot start " + file + ": Permission denied"), 1);
 }
@@ -86,7 +86,7 @@ TEST(Run, ProgramNotExecutable) {
 TEST(Run, MissingInterpreterIsExplained) {
   TempFolder folder;
   const std::string file = folder.file("script", "#!/no/such/interpreter\n", 0755);
-  const Output output = run_lockstep({"run", file});
+  const base::Output output = run_lockstep({"run", file});
   EXPECT_EQ(output.status.code, 127);
   EXPECT_THAT(output.err, HasSubstr("the interpreter that it names is missing"));
 }
@@ -106,7 +106,7 @@ std::map<int, std::map<std::string, std::string>> environments(const std::string
 }
 
 TEST(Run, EveryRankHasItsPlaceInTheEnvironment) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "2", "--local-nodes", "2", "env"},
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--local-nodes", "2", "env"},
                                      {{"RANK", "77"},
                                       {"LOCKSTEP_RANK", "77"},
                                       {"WORLD_SIZE", "99"},
@@ -160,7 +160,7 @@ TEST(Run, EveryRankHasItsPlaceInTheEnvironment) {
 }
 
 TEST(Run, InputIsEmptyAndNoDescriptorLeaks) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "sh", "-c", "cat; readlink /proc/$$/fd/0; echo /proc/$$/fd/*"});
   const auto out = lines(output.out);
   ASSERT_EQ(out.size(), 2u) << output.out << output.err;
@@ -171,7 +171,7 @@ TEST(Run, InputIsEmptyAndNoDescriptorLeaks) {
 
 TEST(Run, ARankKnowsItsPidOnTheHost) {
   for (const char* mode : {"auto", "guardian"}) {
-    const Output output = run_lockstep({"run", "--isolation", mode, "--no-prefix", "sh", "-c",
+    const base::Output output = run_lockstep({"run", "--isolation", mode, "--no-prefix", "sh", "-c",
                                         "echo ${LOCKSTEP_HOST_PID:-$$:$$}; exit 3"});
     const std::string pair = lines(output.out).at(0);
     const size_t colon = pair.find(':');
@@ -181,7 +181,7 @@ TEST(Run, ARankKnowsItsPidOnTheHost) {
 }
 
 TEST(Run, ProcAgreesWithGetpid) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "sh", "-c", "read pid rest < /proc/self/stat; exit $((pid==$$?0:1))"});
   EXPECT_EQ(output.status.code, 0) << output.err;
 }
@@ -195,28 +195,28 @@ TEST(Run, MasterPortIsKeptForTheJobYetRankZeroCanListen) {
   address.sin_port = htons(static_cast<uint16_t>(std::stoi(out.substr(out.find("port=") + 5))));
   const auto* raw = reinterpret_cast<const sockaddr*>(&address);
 
-  const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::UniqueFd stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_NE(::bind(stranger.get(), raw, sizeof address), 0) << "anyone can take the port";
 
-  const UniqueFd store(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::UniqueFd store(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
   ::setsockopt(store.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   EXPECT_EQ(::bind(store.get(), raw, sizeof address), 0);
   EXPECT_EQ(::listen(store.get(), 8), 0);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(client.get(), raw, sizeof address), 0);
 }
 
 TEST(Run, NodesShareNoMemory) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--nproc-per-node", "2", "--local-nodes", "2", "cat", "/proc/self/maps"});
   EXPECT_EQ(output.status.code, 0);
   EXPECT_EQ(count(output.out, " rw-s "), 0);
 }
 
 TEST(Run, EightRanksStart) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "8", "sh", "-c", "echo up"});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "8", "sh", "-c", "echo up"});
   EXPECT_EQ(output.status.code, 0);
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(count(output.out, fmt::format("r{}: up\n", rank)), 1);
@@ -224,16 +224,16 @@ TEST(Run, EightRanksStart) {
 }
 
 TEST(Run, ManyRanksNeedNoHigherFileLimit) {
-  const Output output = run_process({.argv = {"sh", "-c",
+  const base::Output output = base::run_process({.argv = {"sh", "-c",
                                               "ulimit -S -n 64; exec " + lockstep_program() +
                                                   " run --nproc-per-node 40 sh -c 'ulimit -S -n'"}},
-                                    Deadline::after(kPatience));
+                                    base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(count(output.out, ": 64\n"), 40) << "workers keep the user's limit";
 }
 
 // Runs a command line as a user without privileges; in it, $L is lockstep.
-Output run_unprivileged(const std::string& script) {
+base::Output run_unprivileged(const std::string& script) {
   TempFolder folder;
   fs::permissions(folder.path(), fs::perms(0755));
   fs::copy_file(lockstep_program(), folder.path() + "/lockstep");  // the build may be private
@@ -241,12 +241,12 @@ Output run_unprivileged(const std::string& script) {
   if (::geteuid() == 0) {
     argv.insert(argv.begin(), {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
   }
-  return run_process({.argv = argv}, Deadline::after(kPatience));
+  return base::run_process({.argv = argv}, base::Deadline::after(kPatience));
 }
 
 TEST(Run, WithoutPrivilegesAGuardianDoes) {
   EXPECT_EQ(count(run_unprivileged("$L run --nproc-per-node 2 echo hi").out, ": hi\n"), 2);
-  const Output output = run_unprivileged("$L run --isolation pidns echo hi");
+  const base::Output output = run_unprivileged("$L run --isolation pidns echo hi");
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err,
               HasSubstr("--isolation pidns: unshare(CLONE_NEWPID): Operation not permitted"));
@@ -254,7 +254,7 @@ TEST(Run, WithoutPrivilegesAGuardianDoes) {
 }
 
 TEST(Run, NoFurtherProcessIsOneSentence) {
-  const Output output = run_unprivileged(
+  const base::Output output = run_unprivileged(
       "export ASAN_OPTIONS=detect_leaks=0;"  // its leak checker needs a thread
       "exec prlimit --nproc=1 $L run --isolation guardian true");
   EXPECT_EQ(output.status.code, 1);
@@ -264,25 +264,25 @@ TEST(Run, NoFurtherProcessIsOneSentence) {
 
 // What the leader's own process had as children before belongs to someone else.
 TEST(Run, ChildrenFromBeforeAreSpared) {
-  const Output output = run_process(
+  const base::Output output = base::run_process(
       {.argv = {"sh", "-c",
                 "sh -c 'sleep 0.3; echo still here' & exec " + lockstep_program() + " run true"}},
-      Deadline::after(kPatience));
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(output.out, "still here\n");
 }
 
 TEST(Run, WorksWithoutStandardDescriptors) {
-  const Output output =
-      run_process({.argv = {"sh", "-c", lockstep_program() + " run sh -c 'exit 6' <&- >&- 2>&-"}},
-                  Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = {"sh", "-c", lockstep_program() + " run sh -c 'exit 6' <&- >&- 2>&-"}},
+                  base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 6);
 }
 
 // A SIGTERM that came before the exec would be lost, and the grace would pass.
 TEST(Run, AStopReachesRanksThatHaveHardlyBegun) {
   for (int i = 0; i < 20; ++i) {
-    const Output output = run_lockstep({"run", "--nproc-per-node=8", "--stop-grace=1000", "sh",
+    const base::Output output = run_lockstep({"run", "--nproc-per-node=8", "--stop-grace=1000", "sh",
                                         "-c", "[ $RANK = 0 ] && exit 3; exec sleep 1000"});
     ASSERT_EQ(output.status.code, 3) << output.err;
   }

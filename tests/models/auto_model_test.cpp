@@ -61,7 +61,7 @@ TEST_P(Pretrained, ComesBackFromAFolderOfOurOwn) {
   save_pretrained(*model.module(), folder.at("saved"));
   const AutoModel again = AutoModel::from_pretrained(folder.at("saved"));
   EXPECT_EQ(again.config().architecture, model.config().architecture);
-  EXPECT_EQ(hash_parameters(*again.module()), hash_parameters(*model.module()));
+  EXPECT_EQ(models::hash_parameters(*again.module()), models::hash_parameters(*model.module()));
   EXPECT_THAT(again.report().surplus, IsEmpty());
   save_pretrained(*again.module(), folder.at("saved"));  // over the old one
 }
@@ -106,8 +106,8 @@ TEST(AutoModel, DrawsAMissingHeadFromTheSeed) {
   const auto head = model.as<BertForSequenceClassification>()->named_parameters();
   EXPECT_EQ(head["classifier.weight"].sizes(), (at::IntArrayRef{5, 16}));
   EXPECT_GT(head["classifier.weight"].std().item<double>(), 0.01);
-  EXPECT_EQ(hash_parameters(*load(7).module()), hash_parameters(*model.module()));
-  EXPECT_NE(hash_parameters(*load(8).module()), hash_parameters(*model.module()));
+  EXPECT_EQ(models::hash_parameters(*load(7).module()), models::hash_parameters(*model.module()));
+  EXPECT_NE(models::hash_parameters(*load(8).module()), models::hash_parameters(*model.module()));
 }
 
 TEST(AutoModel, DrawsAHeadAnewForAnotherNumberOfLabels) {
@@ -126,7 +126,7 @@ TEST(AutoModel, TakesEitherNameOfTiedWeights) {
   folder.file("config.json", config_json(model.config()));
   save_weights(folder.at("model.safetensors"), state);
   const AutoModel again = AutoModel::from_pretrained(folder.path());
-  EXPECT_EQ(hash_parameters(*again.module()), hash_parameters(*model.module()));
+  EXPECT_EQ(models::hash_parameters(*again.module()), models::hash_parameters(*model.module()));
 }
 
 TEST(AutoModel, LosesThePrefixOfDataParallel) {
@@ -139,7 +139,7 @@ TEST(AutoModel, LosesThePrefixOfDataParallel) {
   save_weights(folder.at("weights.pth"), state);
   const AutoModel again =
       AutoModel::from_pretrained(folder.at("weights.pth"), {.config = kGoldens + "gpt2"});
-  EXPECT_EQ(hash_parameters(*again.module()), hash_parameters(*model.module()));
+  EXPECT_EQ(models::hash_parameters(*again.module()), models::hash_parameters(*model.module()));
 }
 
 TEST(AutoModel, ConvertsHalfPrecision) {
@@ -168,7 +168,7 @@ TEST(AutoModel, KnowsAResNetByItsTensors) {
     const std::string path = folder.at("resnet.pth");
     save_state(*model, path);
     const AutoModel again = AutoModel::from_pretrained(path);
-    EXPECT_EQ(hash_parameters(*again.module()), hash_parameters(*model));
+    EXPECT_EQ(models::hash_parameters(*again.module()), models::hash_parameters(*model));
     const auto options = std::get<ResNetOptions>(again.config().options);
     EXPECT_EQ(options.blocks, (std::vector<int64_t>{1, 2, 1, 1}));
     EXPECT_EQ(options.bottleneck, bottleneck);
@@ -184,7 +184,7 @@ TEST(AutoModel, OldResNetsCountedNoBatches) {
   const TempFolder folder;
   save_weights(folder.at("resnet.safetensors"), state);
   const AutoModel again = AutoModel::from_pretrained(folder.at("resnet.safetensors"));
-  EXPECT_EQ(hash_parameters(*again.module()), hash_parameters(*model));
+  EXPECT_EQ(models::hash_parameters(*again.module()), models::hash_parameters(*model));
   EXPECT_THAT(again.report().missing, IsEmpty());
 }
 

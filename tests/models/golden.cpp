@@ -21,16 +21,16 @@
 namespace lockstep::test {
 namespace {
 
-at::ScalarType scalar_type(DType dtype) {
+at::ScalarType scalar_type(formats::DType dtype) {
   switch (dtype) {
-    case DType::F32:
+    case formats::DType::F32:
       return at::kFloat;
-    case DType::F64:
+    case formats::DType::F64:
       return at::kDouble;
-    case DType::I64:
+    case formats::DType::I64:
       return at::kLong;
     default:
-      throw FormatError("no golden holds {}", name_of(dtype));
+      throw FormatError("no golden holds {}", formats::name_of(dtype));
   }
 }
 
@@ -52,9 +52,9 @@ void run_bert(BertImpl& model, const Golden& golden, Tensors& results) {
 }  // namespace
 
 Tensors read_tensors(const std::string& path) {
-  const FileSource source(path);
+  const base::FileSource source(path);
   Tensors tensors;
-  for (const TensorInfo& info : read_safetensors(source).tensors) {
+  for (const formats::TensorInfo& info : formats::read_safetensors(source).tensors) {
     const at::Tensor tensor = at::empty(info.shape, scalar_type(info.dtype));
     source.read_at(info.offset_bytes,
                    {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
@@ -127,7 +127,7 @@ void expect_close(const Tensors& results, const Golden& golden, double limit) {
 at::Tensor fill(const std::string& name, at::IntArrayRef sizes) {
   const at::Tensor tensor = at::empty(sizes, at::kDouble);
   auto* values = tensor.mutable_data_ptr<double>();
-  const uint32_t start = crc32(0, std::as_bytes(std::span(name))) * 0x9E3779B1u;
+  const uint32_t start = formats::crc32(0, std::as_bytes(std::span(name))) * 0x9E3779B1u;
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     uint32_t x = start + static_cast<uint32_t>(i);
     x = (x ^ (x >> 16)) * 0x45D9F3Bu;

@@ -27,11 +27,11 @@ double deviation(const torch::nn::Module& model, const std::string& name) {
 TEST(Init, IsAFunctionOfTheSeed) {
   MyTransformerOptions options = small();
   torch::manual_seed(1);
-  const uint64_t first = hash_parameters(*MyTransformer(options));
+  const uint64_t first = models::hash_parameters(*MyTransformer(options));
   torch::manual_seed(2);
-  EXPECT_EQ(hash_parameters(*MyTransformer(options)), first);
+  EXPECT_EQ(models::hash_parameters(*MyTransformer(options)), first);
   options.seed = 43;
-  EXPECT_NE(hash_parameters(*MyTransformer(options)), first);
+  EXPECT_NE(models::hash_parameters(*MyTransformer(options)), first);
 }
 
 TEST(Init, ScalesWhatIsSummedUp) {
@@ -82,7 +82,7 @@ TEST(Init, GivesEveryParameterAndBufferAValue) {
     for (const at::Tensor& parameter : model.module()->parameters()) {
       parameter.fill_(NAN);
     }
-    initialise(*model.module(), 1);
+    models::initialise(*model.module(), 1);
     for (const auto& item : model.module()->named_parameters()) {
       EXPECT_FALSE(item.value().isnan().any().item<bool>())
           << config.architecture << " " << item.key();

@@ -17,20 +17,20 @@ torch::nn::Linear zeros() {
 }
 
 TEST(ParameterHash, IsEqualForEqualBits) {
-  EXPECT_EQ(hash_parameters(*zeros()), hash_parameters(*zeros()));
+  EXPECT_EQ(models::hash_parameters(*zeros()), models::hash_parameters(*zeros()));
 }
 
 TEST(ParameterHash, SeesASingleBit) {
   const at::NoGradGuard no_grad;
   const torch::nn::Linear minus_zero = zeros();
   minus_zero->bias[1] = -0.0f;  // equal as a number, not as bits
-  EXPECT_NE(hash_parameters(*zeros()), hash_parameters(*minus_zero));
+  EXPECT_NE(models::hash_parameters(*zeros()), models::hash_parameters(*minus_zero));
 }
 
 TEST(ParameterHash, SeesBuffers) {
   torch::nn::Linear with_buffer = zeros();
   with_buffer->register_buffer("count", at::zeros({1}));
-  EXPECT_NE(hash_parameters(*zeros()), hash_parameters(*with_buffer));
+  EXPECT_NE(models::hash_parameters(*zeros()), models::hash_parameters(*with_buffer));
 }
 
 }  // namespace

@@ -43,12 +43,12 @@ std::vector<int64_t> all_hashes(Group& group, uint64_t hash) {
 
 void starts_equal(Group& group, const MyTransformerOptions& options) {
   const MyTransformer model(options);
-  const uint64_t hash = hash_parameters(*model);  // nobody has said anything yet
+  const uint64_t hash = models::hash_parameters(*model);  // nobody has said anything yet
   for (const int64_t other : all_hashes(group, hash)) {
     EXPECT_EQ(static_cast<uint64_t>(other), hash) << "rank " << group.rank();
   }
   DistributedDataParallel ddp(model, group);  // its broadcast is for safety and changes nothing
-  EXPECT_EQ(hash_parameters(*model), hash);
+  EXPECT_EQ(models::hash_parameters(*model), hash);
 }
 
 TEST(SameStart, EveryRankMakesTheSameModelAlone) {
@@ -70,10 +70,10 @@ TEST(SameStart, TheBroadcastMendsARankThatStartedDifferently) {
     MyTransformerOptions options = small();
     options.seed = group.rank() == 2 ? 43 : 42;
     const MyTransformer model(options);
-    const uint64_t wanted = hash_parameters(*MyTransformer(small()));
-    EXPECT_EQ(hash_parameters(*model) == wanted, group.rank() != 2);
+    const uint64_t wanted = models::hash_parameters(*MyTransformer(small()));
+    EXPECT_EQ(models::hash_parameters(*model) == wanted, group.rank() != 2);
     DistributedDataParallel ddp(model, group);
-    EXPECT_EQ(hash_parameters(*model), wanted) << "rank " << group.rank();
+    EXPECT_EQ(models::hash_parameters(*model), wanted) << "rank " << group.rank();
     const at::Tensor ids_BT = at::arange(20, at::kLong).view({2, 10}) + group.rank();
     next_token_loss(ddp(ids_BT), ids_BT).backward();
     ddp.verify();
@@ -102,8 +102,8 @@ void trap_opens() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
   };
   const sock_fprog filter{.len = std::size(program), .filter = program};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0) << errno_text(errno);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << errno_text(errno);
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0) << base::errno_text(errno);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << base::errno_text(errno);
 }
 
 TEST(SameStart, OpensNoFile) {
@@ -117,7 +117,7 @@ TEST(SameStart, OpensNoFile) {
     trap_opens();
     const MyTransformer model(MyTransformerOptions{.num_layers = 1});
     EXPECT_EQ(num_opened.load(), 0);
-    EXPECT_EQ(hash_parameters(*MyTransformer(small())), hash_parameters(*warm_up));
+    EXPECT_EQ(models::hash_parameters(*MyTransformer(small())), models::hash_parameters(*warm_up));
     EXPECT_EQ(::open("/proc/self/stat", O_RDONLY), -1) << "the trap does not work";
     EXPECT_EQ(num_opened.load(), 1);
   }).join();

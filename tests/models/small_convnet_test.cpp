@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-bool same_parameters(const SmallConvnet& a, const SmallConvnet& b) {
+bool same_parameters(const models::SmallConvnet& a, const models::SmallConvnet& b) {
   const auto left = a->parameters();
   const auto right = b->parameters();
   for (size_t i = 0; i < left.size(); ++i) {
@@ -27,30 +27,30 @@ bool same_parameters(const SmallConvnet& a, const SmallConvnet& b) {
 }
 
 TEST(SmallConvnet, GivesOneLogitPerClass) {
-  SmallConvnet model(SmallConvnetOptions{.num_classes = 5});
+  models::SmallConvnet model(models::SmallConvnetOptions{.num_classes = 5});
   EXPECT_EQ(model(at::rand({7, 3, 32, 32})).sizes(), (at::IntArrayRef{7, 5}));
   EXPECT_EQ(model(at::rand({0, 3, 32, 32})).sizes(), (at::IntArrayRef{0, 5}));
 }
 
 TEST(SmallConvnet, IsSmallAndHasNoBuffers) {
-  const SmallConvnet model(SmallConvnetOptions{});
-  EXPECT_GT(num_parameters(*model), 10'000);
-  EXPECT_LT(num_parameters(*model), 100'000);
+  const models::SmallConvnet model(models::SmallConvnetOptions{});
+  EXPECT_GT(models::num_parameters(*model), 10'000);
+  EXPECT_LT(models::num_parameters(*model), 100'000);
   EXPECT_TRUE(model->buffers().empty()) << "a buffer could differ between ranks";
 }
 
 TEST(SmallConvnet, TheFirstWeightsDependOnTheSeedOnly) {
   torch::manual_seed(1);
-  const SmallConvnet first(SmallConvnetOptions{.seed = 7});
+  const models::SmallConvnet first(models::SmallConvnetOptions{.seed = 7});
   torch::manual_seed(2);
-  const SmallConvnet same(SmallConvnetOptions{.seed = 7});
-  const SmallConvnet other(SmallConvnetOptions{.seed = 8});
+  const models::SmallConvnet same(models::SmallConvnetOptions{.seed = 7});
+  const models::SmallConvnet other(models::SmallConvnetOptions{.seed = 8});
   EXPECT_TRUE(same_parameters(first, same));
   EXPECT_FALSE(same_parameters(first, other));
 }
 
 TEST(SmallConvnet, EveryParameterGetsAGradient) {
-  SmallConvnet model(SmallConvnetOptions{});
+  models::SmallConvnet model(models::SmallConvnetOptions{});
   model(at::rand({8, 3, 32, 32})).pow(2).sum().backward();
   for (const auto& item : model->named_parameters()) {
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
@@ -59,8 +59,8 @@ TEST(SmallConvnet, EveryParameterGetsAGradient) {
 }
 
 TEST(SmallConvnet, RefusesOptionsOutOfRange) {
-  const auto refuses = [](SmallConvnetOptions options, const char* reason) {
-    EXPECT_THAT([&] { SmallConvnet model(options); }, ThrowsMessage<UsageError>(HasSubstr(reason)));
+  const auto refuses = [](models::SmallConvnetOptions options, const char* reason) {
+    EXPECT_THAT([&] { models::SmallConvnet model(options); }, ThrowsMessage<UsageError>(HasSubstr(reason)));
   };
   refuses({.picture_size = 30}, "picture_size is 30");
   refuses({.picture_size = 0}, "picture_size is 0");

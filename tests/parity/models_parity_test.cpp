@@ -13,14 +13,14 @@ namespace lockstep::test {
 namespace {
 
 std::string python() {
-  return Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
+  return base::Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
 }
 
 std::optional<std::string> peer_refusal() {
-  const Output output = run_process(
+  const base::Output output = base::run_process(
       {.argv = {"sh", "-c", "exec \"$0\" -c 'import safetensors, torchvision, transformers'",
                 python()}},
-      Deadline::after(std::chrono::seconds(120)));
+      base::Deadline::after(std::chrono::seconds(120)));
   if (output.status.ok()) {
     return std::nullopt;
   }
@@ -32,10 +32,10 @@ TEST(ModelsParity, FullSizeModelsComputeWhatPythonComputes) {
     GTEST_SKIP() << "takes minutes and gigabytes: set LOCKSTEP_LONG_TESTS=1";
   }
   LOCKSTEP_NEEDS("python-transformers", peer_refusal());
-  const Output output =
-      run_process({.argv = {python(), LOCKSTEP_SOURCE_DIR "/tests/parity/models_parity.py",
+  const base::Output output =
+      base::run_process({.argv = {python(), LOCKSTEP_SOURCE_DIR "/tests/parity/models_parity.py",
                             LOCKSTEP_BIN_DIR "/model_parity"}},
-                  Deadline::after(std::chrono::minutes(15)));
+                  base::Deadline::after(std::chrono::minutes(15)));
   EXPECT_TRUE(output.status.ok()) << output.out << output.err;
 }
 

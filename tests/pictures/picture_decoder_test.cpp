@@ -25,23 +25,23 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 struct Decoded {
-  PictureSize whole;
-  Picture picture;
+  pictures::PictureSize whole;
+  pictures::Picture picture;
   std::vector<float> values;  // resized, bytes as they are
 };
 
-constexpr ResizeOptions kAsBytes{.size = {}, .scale = {1, 1, 1}, .shift = {}};
+constexpr pictures::ResizeOptions kAsBytes{.size = {}, .scale = {1, 1, 1}, .shift = {}};
 
-Decoded decode(const std::string& bytes, PictureBox box, PictureSize size, bool flip = false) {
+Decoded decode(const std::string& bytes, pictures::PictureBox box, pictures::PictureSize size, bool flip = false) {
   const std::string name = "picture";
-  const auto decoder = open_picture(std::as_bytes(std::span(bytes)), name);
+  const auto decoder = pictures::open_picture(std::as_bytes(std::span(bytes)), name);
   Decoded decoded{.whole = decoder->size(), .picture = {}, .values = {}};
   decoder->decode({.box = box, .size = size}, decoded.picture);
-  ResizeOptions options = kAsBytes;
+  pictures::ResizeOptions options = kAsBytes;
   options.size = size;
   options.flip = flip;
   decoded.values.resize(static_cast<size_t>(3 * size.width * size.height));
-  resize_picture(decoded.picture, options, decoded.values);
+  pictures::resize_picture(decoded.picture, options, decoded.values);
   return decoded;
 }
 
@@ -96,10 +96,10 @@ TEST(PictureDecoder, APartIsThatPartOfTheWholePicture) {
   const PictureOptions picture = gradient(320, 240);
   const std::string jpeg = jpeg_bytes(picture);
   const std::string png = png_bytes(picture);
-  Dice dice(1, 1);
+  base::Dice dice(1, 1);
   for (int i = 0; i < 100; ++i) {
-    const PictureBox box = random_box({320, 240}, dice);
-    const PictureSize size{static_cast<int64_t>(1 + dice.below(100)),
+    const pictures::PictureBox box = pictures::random_box({320, 240}, dice);
+    const pictures::PictureSize size{static_cast<int64_t>(1 + dice.below(100)),
                            static_cast<int64_t>(1 + dice.below(100))};
     const Decoded part = decode(jpeg, box, size);
     const Decoded exact = decode(png, box, size);
@@ -144,10 +144,10 @@ TEST(PictureResize, KeepsAFlatPictureFlatAndFlips) {
 }
 
 TEST(PictureCrop, IsInsideThePictureAndInTheMiddle) {
-  Dice dice(3, 3);
-  for (const PictureSize size : {PictureSize{500, 375}, PictureSize{1, 1}, PictureSize{10, 4000}}) {
+  base::Dice dice(3, 3);
+  for (const pictures::PictureSize size : {pictures::PictureSize{500, 375}, pictures::PictureSize{1, 1}, pictures::PictureSize{10, 4000}}) {
     for (int i = 0; i < 200; ++i) {
-      const PictureBox box = random_box(size, dice);
+      const pictures::PictureBox box = pictures::random_box(size, dice);
       EXPECT_GE(box.left, 0);
       EXPECT_GE(box.top, 0);
       EXPECT_GE(box.width, 1);
@@ -156,7 +156,7 @@ TEST(PictureCrop, IsInsideThePictureAndInTheMiddle) {
       EXPECT_LE(box.top + box.height, size.height);
     }
   }
-  const PictureBox box = centre_box({512, 256}, 224);
+  const pictures::PictureBox box = pictures::centre_box({512, 256}, 224);
   EXPECT_DOUBLE_EQ(box.left, 144);
   EXPECT_DOUBLE_EQ(box.top, 16);
   EXPECT_DOUBLE_EQ(box.width, 224);
@@ -200,7 +200,7 @@ TEST(PictureDecoder, RefusesWhatIsTooLarge) {
 
 // Whatever happens to the bytes: a picture, or an error.
 TEST(PictureDecoder, SurvivesDamage) {
-  Dice dice(5, 5);
+  base::Dice dice(5, 5);
   int num_refused = 0;
   const std::string whole[] = {
       jpeg_bytes(gradient(64, 48)), jpeg_bytes(gradient(64, 48), JpegKind::Progressive),
@@ -215,16 +215,16 @@ TEST(PictureDecoder, SurvivesDamage) {
     }
     try {
       const std::string name = "picture";
-      const auto decoder = open_picture(std::as_bytes(std::span(bytes)), name);
+      const auto decoder = pictures::open_picture(std::as_bytes(std::span(bytes)), name);
       if (decoder->size().width * decoder->size().height > 1 << 20) {
         continue;  // memory for nothing
       }
-      Picture picture;
-      decoder->decode({.box = random_box(decoder->size(), dice), .size = {16, 16}}, picture);
+      pictures::Picture picture;
+      decoder->decode({.box = pictures::random_box(decoder->size(), dice), .size = {16, 16}}, picture);
       std::vector<float> values(3 * 16 * 16);
-      ResizeOptions options = kAsBytes;
+      pictures::ResizeOptions options = kAsBytes;
       options.size = {16, 16};
-      resize_picture(picture, options, values);
+      pictures::resize_picture(picture, options, values);
     } catch (const FormatError&) {
       ++num_refused;
     }

@@ -23,23 +23,23 @@ std::string own_name() {
 TEST(HostAddress, KnowsThisHostByItsNamesAndAddresses) {
   for (const std::string& name :
        std::vector<std::string>{"localhost", "127.0.0.1", "127.0.1.1", own_name()}) {
-    EXPECT_TRUE(is_this_host({.name = name})) << name;
+    EXPECT_TRUE(remote::is_this_host({.name = name})) << name;
   }
-  EXPECT_FALSE(is_this_host({.name = "192.0.2.7"}));
-  EXPECT_FALSE(is_this_host({.name = "no-such-host.invalid"}));
-  EXPECT_FALSE(is_this_host({.name = "localhost", .user = "nobody-of-that-name"}));
+  EXPECT_FALSE(remote::is_this_host({.name = "192.0.2.7"}));
+  EXPECT_FALSE(remote::is_this_host({.name = "no-such-host.invalid"}));
+  EXPECT_FALSE(remote::is_this_host({.name = "localhost", .user = "nobody-of-that-name"}));
 }
 
 TEST(HostAddress, TowardsThisHostIsLoopback) {
-  EXPECT_EQ(local_address_towards("127.0.0.1"), "127.0.0.1");
-  EXPECT_EQ(interface_of("127.0.0.1"), "lo");
-  EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
-  EXPECT_EQ(interface_of("192.0.2.7"), "");
-  EXPECT_EQ(address_of_interface("none0"), "");
+  EXPECT_EQ(remote::local_address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(remote::interface_of("127.0.0.1"), "lo");
+  EXPECT_EQ(remote::address_of_interface("lo"), "127.0.0.1");
+  EXPECT_EQ(remote::interface_of("192.0.2.7"), "");
+  EXPECT_EQ(remote::address_of_interface("none0"), "");
 }
 
-TEST(HostAddress, MeetingOnThisHostAloneIsOnLoopback) {
-  EXPECT_EQ(meeting_address({{.name = "localhost"}, {.name = own_name()}}, {}), "127.0.0.1");
+TEST(HostAddress, RendezvousOnThisHostAloneIsOnLoopback) {
+  EXPECT_EQ(remote::rendezvous_address({{.name = "localhost"}, {.name = own_name()}}, {}), "127.0.0.1");
 }
 
 TEST(HostAddress, NamesThatOnlySshKnowsAreAskedOfIt) {
@@ -47,7 +47,7 @@ TEST(HostAddress, NamesThatOnlySshKnowsAreAskedOfIt) {
   const auto refusal = [&](const std::string& says) {
     const std::string ssh = folder.file("ssh", "#!/bin/sh\n" + says, 0755);
     try {
-      return meeting_address({{.name = "alias.invalid"}}, {.program = {ssh}});
+      return remote::rendezvous_address({{.name = "alias.invalid"}}, {.program = {ssh}});
     } catch (const UsageError& error) {
       return std::string(error.what());
     }

@@ -13,10 +13,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> texts(const std::vector<HostEntry>& hosts) {
+std::vector<std::string> texts(const std::vector<remote::HostEntry>& hosts) {
   std::vector<std::string> texts;
   texts.reserve(hosts.size());
-  for (const HostEntry& host : hosts) {
+  for (const remote::HostEntry& host : hosts) {
     texts.push_back(fmt::format("{} {}", host.text(), host.slots));
   }
   return texts;
@@ -33,13 +33,13 @@ std::string refusal(const Body& body) {
 }
 
 TEST(Hosts, OfAList) {
-  EXPECT_THAT(texts(parse_hosts("a,b:4,user@c,me@d.example:2,[fe80::1%eth0]:3,u@[::1],10.0.0.7")),
+  EXPECT_THAT(texts(remote::parse_hosts("a,b:4,user@c,me@d.example:2,[fe80::1%eth0]:3,u@[::1],10.0.0.7")),
               ElementsAre("a 0", "b 4", "user@c 0", "me@d.example 2", "fe80::1%eth0 3", "u@::1 0",
                           "10.0.0.7 0"));
 }
 
 TEST(Hosts, NamedTwiceHaveTheSlotsOfBoth) {
-  EXPECT_THAT(texts(parse_hosts("a,b,a,a:4")), ElementsAre("a 6", "b 0"));
+  EXPECT_THAT(texts(remote::parse_hosts("a,b,a,a:4")), ElementsAre("a 6", "b 0"));
 }
 
 TEST(Hosts, ThatAreNoneAreRefused) {
@@ -49,11 +49,11 @@ TEST(Hosts, ThatAreNoneAreRefused) {
                            "::1",    "a:1:2", "[::1", "[]",
                            "[::1]4", "@a",    "-u@a", "u v@a",
                            "u@",     "a@b@c", "a\n"}) {
-    EXPECT_THAT(refusal([&] { parse_hosts(list); }), HasSubstr("--hosts: ")) << list;
+    EXPECT_THAT(refusal([&] { remote::parse_hosts(list); }), HasSubstr("--hosts: ")) << list;
   }
-  EXPECT_THAT(refusal([] { parse_hosts("x@a,y@a"); }),
+  EXPECT_THAT(refusal([] { remote::parse_hosts("x@a,y@a"); }),
               HasSubstr("y@a is there already as x@a; a host has one user"));
-  EXPECT_THAT(refusal([] { parse_hosts("a:1000,a:25"); }),
+  EXPECT_THAT(refusal([] { remote::parse_hosts("a:1000,a:25"); }),
               HasSubstr("a has 1025 slots now, the limit is 1024"));
 }
 
@@ -68,7 +68,7 @@ TEST(Hosts, OfAFile) {
                                        "[fe80::1] max-slots=2\n"
                                        "d\n"
                                        "d");
-  EXPECT_THAT(texts(read_hostfile(path)),
+  EXPECT_THAT(texts(remote::read_hostfile(path)),
               ElementsAre("a 4", "b 2", "user@c 8", "fe80::1 0", "d 2"));
 }
 
@@ -86,9 +86,9 @@ TEST(Hosts, MistakesNameFileAndLine) {
   };
   for (const auto& [text, says] : mistakes) {
     const std::string path = folder.file("hosts", text);
-    EXPECT_THAT(refusal([&] { read_hostfile(path); }), HasSubstr(path + says));
+    EXPECT_THAT(refusal([&] { remote::read_hostfile(path); }), HasSubstr(path + says));
   }
-  EXPECT_THAT(refusal([&] { read_hostfile(folder.path() + "/none"); }),
+  EXPECT_THAT(refusal([&] { remote::read_hostfile(folder.path() + "/none"); }),
               HasSubstr("No such file or directory"));
 }
 

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-Env env_of(std::map<std::string, std::string> values) {
-  return Env([values = std::move(values)](const std::string& name) {
+base::Env env_of(std::map<std::string, std::string> values) {
+  return base::Env([values = std::move(values)](const std::string& name) {
     const auto found = values.find(name);
     return found == values.end() ? std::nullopt : std::optional(found->second);
   });
@@ -49,43 +49,43 @@ TEST(ShellQuoting, ArgumentsArriveUnchangedThroughARealShell) {
     for (const std::string& word : words) {
       expected += word + '\0';
     }
-    const Output output = run_process({.argv = {"sh", "-c", shell_command(command)}},
-                                      Deadline::after(test::kPatience));
-    EXPECT_EQ(output.out, expected) << shell_command(command);
-    EXPECT_EQ(split_words(shell_command(words), "test"), words);
+    const base::Output output = base::run_process({.argv = {"sh", "-c", remote::shell_command(command)}},
+                                      base::Deadline::after(test::kPatience));
+    EXPECT_EQ(output.out, expected) << remote::shell_command(command);
+    EXPECT_EQ(remote::split_words(remote::shell_command(words), "test"), words);
   }
 }
 
 TEST(ShellQuoting, PlainWordsStayReadable) {
-  EXPECT_EQ(shell_command({"/opt/x/lockstep", "run", "--join", "a b", ""}),
+  EXPECT_EQ(remote::shell_command({"/opt/x/lockstep", "run", "--join", "a b", ""}),
             "/opt/x/lockstep run --join 'a b' ''");
 }
 
 TEST(ShellQuoting, SplitsAsAShellDoes) {
   EXPECT_THAT(
-      split_words("  ssh -p\t22 -i 'my key' \"a \\\" \\n $x\" b\\ c d'e'\"f\" '' \n", "test"),
+      remote::split_words("  ssh -p\t22 -i 'my key' \"a \\\" \\n $x\" b\\ c d'e'\"f\" '' \n", "test"),
       ElementsAre("ssh", "-p", "22", "-i", "my key", "a \" \\n $x", "b c", "def", ""));
-  EXPECT_THAT(split_words("", "test"), ElementsAre());
-  EXPECT_THROW(split_words("ssh 'x", "test"), UsageError);
+  EXPECT_THAT(remote::split_words("", "test"), ElementsAre());
+  EXPECT_THROW(remote::split_words("ssh 'x", "test"), UsageError);
 }
 
 TEST(SshCommand, NeverAsksAndLeavesTrustToTheUser) {
-  const auto argv = ssh_command({.name = "node7", .user = "me"}, {}, {"echo", "a b"});
+  const auto argv = remote::ssh_command({.name = "node7", .user = "me"}, {}, {"echo", "a b"});
   EXPECT_EQ(argv.front(), "ssh");
   EXPECT_THAT(argv, Contains("BatchMode=yes"));
   EXPECT_THAT(argv, Contains("ConnectTimeout=10"));
-  EXPECT_THAT(shell_command(argv), HasSubstr("-l me node7 'echo '\\''a b'\\'''"));
+  EXPECT_THAT(remote::shell_command(argv), HasSubstr("-l me node7 'echo '\\''a b'\\'''"));
   EXPECT_THAT(argv, Not(Contains(HasSubstr("StrictHostKeyChecking"))));
 }
 
 TEST(SshCommand, UsersProgramAndOptionsComeFirst) {
-  const auto options = SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "/opt/ssh -F 'my config'"}}));
-  const auto argv = ssh_command({.name = "a"}, options, {"true"});
+  const auto options = remote::SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "/opt/ssh -F 'my config'"}}));
+  const auto argv = remote::ssh_command({.name = "a"}, options, {"true"});
   EXPECT_THAT(std::vector<std::string>(argv.begin(), argv.begin() + 3),
               ElementsAre("/opt/ssh", "-F", "my config"));
-  EXPECT_THAT(SshOptions::from_env(env_of({})).program, ElementsAre("ssh"));
-  EXPECT_THROW(SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "  "}})), UsageError);
-  EXPECT_THROW(SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "ssh \"x"}})), UsageError);
+  EXPECT_THAT(remote::SshOptions::from_env(env_of({})).program, ElementsAre("ssh"));
+  EXPECT_THROW(remote::SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "  "}})), UsageError);
+  EXPECT_THROW(remote::SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "ssh \"x"}})), UsageError);
 }
 
 TEST(RemoteLockstep, IsTheOneAtTheSamePathElseTheOneInPath) {
@@ -94,9 +94,9 @@ TEST(RemoteLockstep, IsTheOneAtTheSamePathElseTheOneInPath) {
   const std::string same = here.file("lockstep", "#!/bin/sh\necho same \"$@\"\n", 0755);
   in_path.file("lockstep", "#!/bin/sh\necho in PATH \"$@\"\n", 0755);
   const auto run = [&](const std::string& program, const std::string& path) {
-    const std::string command = shell_command(remote_lockstep(program, {"run", "--join", "a b"}));
-    return run_process({.argv = {"/bin/sh", "-c", command}, .env = {{"PATH", path}}},
-                       Deadline::after(test::kPatience));
+    const std::string command = remote::shell_command(remote::remote_lockstep(program, {"run", "--join", "a b"}));
+    return base::run_process({.argv = {"/bin/sh", "-c", command}, .env = {{"PATH", path}}},
+                       base::Deadline::after(test::kPatience));
   };
   const std::string path = in_path.path() + ":/usr/bin:/bin";
   EXPECT_EQ(run(same, path).out, "same run --join a b\n");
@@ -109,11 +109,11 @@ TEST(TravellingEnvironment, IsWhatTheJobNeedsAndWhatIsNamed) {
       "HOME=/x",     "PATH=/bin",       "LD_LIBRARY_PATH=/l", "LOCKSTEP_LOG_LEVEL=debug",
       "NCCL_DEBUG=", "OMP_PROC_BIND=1", "AWS_SECRET=s",       "PATHS=no",
       "FOO=a=b",     "nonsense"};
-  EXPECT_THAT(travelling_environment(environment, {}),
+  EXPECT_THAT(remote::travelling_environment(environment, {}),
               UnorderedElementsAre(Pair("PATH", "/bin"), Pair("LD_LIBRARY_PATH", "/l"),
                                    Pair("LOCKSTEP_LOG_LEVEL", "debug"), Pair("NCCL_DEBUG", ""),
                                    Pair("OMP_PROC_BIND", "1")));
-  const auto named = travelling_environment(environment, {"FOO", "BAR=x=y", "PATH=/other"});
+  const auto named = remote::travelling_environment(environment, {"FOO", "BAR=x=y", "PATH=/other"});
   EXPECT_EQ(named.at("FOO"), "a=b");
   EXPECT_EQ(named.at("BAR"), "x=y");
   EXPECT_EQ(named.at("PATH"), "/other");
@@ -123,7 +123,7 @@ TEST(TravellingEnvironment, MistakesAreNamed) {
   const auto refusal = [](const std::vector<std::string>& environment,
                           const std::vector<std::string>& named) {
     try {
-      travelling_environment(environment, named);
+      remote::travelling_environment(environment, named);
     } catch (const UsageError& error) {
       return std::string(error.what());
     }

@@ -29,30 +29,30 @@ constexpr const char* kReady =
 class Ssh : public SshTest {
  protected:
   // Node 0 reaches the others; `body` is what lockstep does there once it has read its job.
-  RemoteNodesOptions options(const std::string& body) {
+  remote::RemoteNodesOptions options(const std::string& body) {
     static int number = 0;
     return {.program = folder_->file(fmt::format("lockstep-{}", ++number), kReady + body, 0755),
             .ssh = {.program = servers_->client_in(0), .connect_timeout = std::chrono::seconds(2)}};
   }
 
   struct Result {
-    std::vector<RemoteEnd> ends;
+    std::vector<remote::RemoteEnd> ends;
     std::string out;
     std::string err;
   };
 
   // Until all have ended. `step` is called after every turn of the loop.
   static Result run_to_end(
-      RemoteNodes& remote, const std::function<void()>& step = [] {}) {
+      remote::RemoteNodes& remote, const std::function<void()>& step = [] {}) {
     Result result;
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    const Deadline deadline = Deadline::after(kPatience);
+    const base::Deadline deadline = base::Deadline::after(kPatience);
     while (!remote.is_quiet() && !deadline.expired()) {
       std::vector<pollfd> polls;
       remote.add_polls(polls);
       ::poll(polls.data(), polls.size(), deadline.earlier(remote.deadline()).poll_ms());
-      for (RemoteEnd& end : remote.handle(polls)) {
+      for (remote::RemoteEnd& end : remote.handle(polls)) {
         result.ends.push_back(std::move(end));
       }
       step();
@@ -73,14 +73,14 @@ TEST_F(Ssh, ArgumentsArriveUnchanged) {
   for (const std::string& word : words) {
     expected += word + '\0';
   }
-  const Output output = run_process(
-      {.argv = ssh_command({.name = "node1"}, {.program = servers_->client_in(0)}, command)},
-      Deadline::after(kPatience));
+  const base::Output output = base::run_process(
+      {.argv = remote::ssh_command({.name = "node1"}, {.program = servers_->client_in(0)}, command)},
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.out, expected) << output.err;
 }
 
 TEST_F(Ssh, TheJobArrivesOnInputAndOutputComesBackInWholeLines) {
-  RemoteNodes remote(options(
+  remote::RemoteNodes remote(options(
       "host=$(uname -n)\n"
       "echo \"$host got ${#job} bytes ending in ${job##*,}\"\n"
       "i=0; while [ $i -lt 300 ]; do echo \"$host line $i of standard output\"; i=$((i+1)); done\n"
@@ -91,7 +91,7 @@ TEST_F(Ssh, TheJobArrivesOnInputAndOutputComesBackInWholeLines) {
   }
   const Result result = run_to_end(remote);
   EXPECT_EQ(result.ends.size(), 2u);
-  for (const RemoteEnd& end : result.ends) {
+  for (const remote::RemoteEnd& end : result.ends) {
     EXPECT_TRUE(end.was_ready && end.status.ok()) << end.text;
     EXPECT_THAT(result.out, HasSubstr(end.host.name + " got 200005 bytes ending in end}\n"));
     EXPECT_THAT(result.err, HasSubstr(end.host.name + " says so\n"));
@@ -104,7 +104,7 @@ TEST_F(Ssh, TheJobArrivesOnInputAndOutputComesBackInWholeLines) {
 }
 
 TEST_F(Ssh, ExitCodesComeBack) {
-  RemoteNodes remote(options("exit 7\n"));
+  remote::RemoteNodes remote(options("exit 7\n"));
   remote.start({.name = "node1", .user = "root"}, "{}");
   const Result result = run_to_end(remote);
   ASSERT_EQ(result.ends.size(), 1u);
@@ -113,7 +113,7 @@ TEST_F(Ssh, ExitCodesComeBack) {
 }
 
 TEST_F(Ssh, EndOfInputEndsTheNode) {
-  RemoteNodes remote(options("echo working; cat >/dev/null; echo ended\n"));
+  remote::RemoteNodes remote(options("echo working; cat >/dev/null; echo ended\n"));
   remote.start({.name = "node1"}, "{}");
   bool closed = false;
   const Result result = run_to_end(remote, [&] {
@@ -128,7 +128,7 @@ TEST_F(Ssh, EndOfInputEndsTheNode) {
 TEST_F(Ssh, NobodyIsLeftWhenTheStarterIsKilled) {
   const std::string mark = folder_->path() + "/started";
   {
-    RemoteNodes remote(options(fmt::format("touch {}; cat >/dev/null\n", mark)));
+    remote::RemoteNodes remote(options(fmt::format("touch {}; cat >/dev/null\n", mark)));
     remote.start({.name = "node1"}, "{}");
     ASSERT_TRUE(wait_until([&] { return ::access(mark.c_str(), F_OK) == 0; }));
   }  // ssh is killed, as it is when the starter dies
@@ -136,7 +136,7 @@ TEST_F(Ssh, NobodyIsLeftWhenTheStarterIsKilled) {
 }
 
 TEST_F(Ssh, NoiseBeforeLockstepIsKeptBack) {
-  RemoteNodesOptions noisy = options("echo told\n");
+  remote::RemoteNodesOptions noisy = options("echo told\n");
   const std::string real = noisy.program;
   noisy.program =
       folder_->file("noisy",
@@ -144,7 +144,7 @@ TEST_F(Ssh, NoiseBeforeLockstepIsKeptBack) {
                     "exec " +
                         real + "\n",
                     0755);
-  RemoteNodes remote(noisy);
+  remote::RemoteNodes remote(noisy);
   remote.start({.name = "node1"}, "{}");
   const Result result = run_to_end(remote);
   EXPECT_EQ(result.out, "told\n");
@@ -152,10 +152,10 @@ TEST_F(Ssh, NoiseBeforeLockstepIsKeptBack) {
 }
 
 TEST_F(Ssh, UnreachableHostIsNamedWithSshsReason) {
-  RemoteNodes remote(options(""));
+  remote::RemoteNodes remote(options(""));
   remote.start({.name = "10.88.0.77"}, "{}");
   remote.start({.name = "no-such-host"}, "{}");
-  for (const RemoteEnd& end : run_to_end(remote).ends) {
+  for (const remote::RemoteEnd& end : run_to_end(remote).ends) {
     EXPECT_FALSE(end.was_ready);
     EXPECT_THAT(end.text, HasSubstr("cannot reach " + end.host.name + " by ssh: ssh: "));
     EXPECT_EQ(end.fix, "`ssh " + end.host.name + " true` must work without a password");
@@ -163,9 +163,9 @@ TEST_F(Ssh, UnreachableHostIsNamedWithSshsReason) {
 }
 
 TEST_F(Ssh, RefusedKeyIsSaid) {
-  RemoteNodesOptions wrong = options("");
+  remote::RemoteNodesOptions wrong = options("");
   wrong.ssh.program = nodes_->inside(0, {.argv = servers_->client_with_wrong_key()}).argv;
-  RemoteNodes remote(wrong);
+  remote::RemoteNodes remote(wrong);
   remote.start({.name = "node1"}, "{}");
   const Result result = run_to_end(remote);
   ASSERT_EQ(result.ends.size(), 1u);
@@ -173,9 +173,9 @@ TEST_F(Ssh, RefusedKeyIsSaid) {
 }
 
 TEST_F(Ssh, MissingLockstepIsSaid) {
-  RemoteNodesOptions missing = options("");
+  remote::RemoteNodesOptions missing = options("");
   missing.program = folder_->path() + "/none";
-  RemoteNodes remote(missing);
+  remote::RemoteNodes remote(missing);
   remote.start({.name = "node1"}, "{}");
   const Result result = run_to_end(remote);
   ASSERT_EQ(result.ends.size(), 1u);
@@ -184,26 +184,26 @@ TEST_F(Ssh, MissingLockstepIsSaid) {
 }
 
 TEST_F(Ssh, LockstepThatDoesNotStartIsSaid) {
-  RemoteNodesOptions broken = options("");
+  remote::RemoteNodesOptions broken = options("");
   broken.program =
       folder_->file("broken", "#!/bin/sh\necho libfmt.so.9: cannot open >&2; exit 1\n", 0755);
   broken.start_timeout = std::chrono::seconds(20);
-  RemoteNodes remote(broken);
+  remote::RemoteNodes remote(broken);
   remote.start({.name = "node1"}, "{}");
   EXPECT_EQ(run_to_end(remote).ends.at(0).text,
             "lockstep on node1 ended at once: libfmt.so.9: cannot open");
   broken.program = folder_->file("silent", "#!/bin/sh\nexec cat\n", 0755);
   broken.start_timeout = std::chrono::milliseconds(500);
-  RemoteNodes silent(broken);
+  remote::RemoteNodes silent(broken);
   silent.start({.name = "node1"}, "{}");
   EXPECT_THAT(run_to_end(silent).ends.at(0).text,
               HasSubstr("node1 did not start lockstep within 500 ms"));
 }
 
 TEST_F(Ssh, ThisHostNeedsNone) {
-  RemoteNodesOptions local = options("echo here\n");
+  remote::RemoteNodesOptions local = options("echo here\n");
   local.ssh.program = {"/no/such/ssh"};
-  RemoteNodes remote(local);
+  remote::RemoteNodes remote(local);
   remote.start({.name = "localhost"}, "{}");
   remote.start({.name = "127.0.0.1"}, "{}");
   EXPECT_EQ(run_to_end(remote).out, "here\nhere\n");

@@ -36,7 +36,7 @@ Child::Child(const std::function<int()>& body) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::_exit(exit_code_of(body));
   }
-  pidfd_ = open_pidfd(pid_);
+  pidfd_ = base::open_pidfd(pid_);
 }
 
 Child::Child(Child&& other) noexcept
@@ -57,7 +57,7 @@ void Child::kill(int signal) const {
   }
 }
 
-ExitStatus Child::wait(Deadline deadline) {
+base::ExitStatus Child::wait(base::Deadline deadline) {
   if (!status_) {
     pollfd entry{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
     if (::poll(&entry, 1, deadline.poll_ms()) != 1) {
@@ -66,7 +66,7 @@ ExitStatus Child::wait(Deadline deadline) {
     }
     int status = 0;
     ::waitpid(pid_, &status, 0);
-    status_ = ExitStatus::from_wait(status);
+    status_ = base::ExitStatus::from_wait(status);
   }
   return *status_;
 }
@@ -77,7 +77,7 @@ bool Child::wait_for_stop() {
   if (WIFSTOPPED(status)) {
     return true;
   }
-  status_ = ExitStatus::from_wait(status);
+  status_ = base::ExitStatus::from_wait(status);
   return false;
 }
 

@@ -29,14 +29,14 @@ class Child {
   pid_t pid() const { return pid_; }
   void kill(int signal) const;
   // How it ended; fails the test, and kills it, if it has not at the deadline.
-  ExitStatus wait(Deadline deadline);
+  base::ExitStatus wait(base::Deadline deadline);
   // Waits until it has stopped itself (true) or ended (false).
   bool wait_for_stop();
 
  private:
   pid_t pid_ = -1;
-  UniqueFd pidfd_;
-  std::optional<ExitStatus> status_;
+  base::UniqueFd pidfd_;
+  std::optional<base::ExitStatus> status_;
 };
 
 // In a child: runs the body and turns what it throws into an exit code.
@@ -48,12 +48,12 @@ void require(bool holds, const char* what);
 // Closes when its last copy does, in whichever process: the others read the end of it.
 class Gate {
  public:
-  Gate() : pipe_(make_pipe()) {}
+  Gate() : pipe_(base::make_pipe()) {}
   void open() { pipe_.write.reset(); }
   void await() const;  // until every process that could has called open() or is gone
 
  private:
-  FdPair pipe_;
+  base::FdPair pipe_;
 };
 
 }  // namespace lockstep::shm::test

@@ -33,11 +33,11 @@ struct Scenario {
   Flaw flaw = Flaw::None;
 };
 
-class Meetings : public Program {
+class Rounds : public Program {
  public:
   using P = ModelPlatform;
 
-  explicit Meetings(Scenario scenario) : scenario_(scenario) {
+  explicit Rounds(Scenario scenario) : scenario_(scenario) {
     for (int rank = 0; rank < scenario_.num_ranks; ++rank) {
       ranks_.push_back(std::make_unique<Rank>(words_, scenario_.num_ranks, rank));
     }
@@ -72,12 +72,12 @@ class Meetings : public Program {
   using Word = P::Atomic<uint64_t>;
 
   struct Rank {
-    Rank(Words<P>& words, int num_ranks, int number)
+    Rank(Words<P>& words, int num_ranks, int index)
         : protocol(words, num_ranks, WaitPolicy{}),
-          announced{Plain(fmt::format("announcement 0 of {}", number)),
-                    Plain(fmt::format("announcement 1 of {}", number))},
-          data(fmt::format("data of {}", number)),
-          number(number) {}
+          announced{Plain(fmt::format("announcement 0 of {}", index)),
+                    Plain(fmt::format("announcement 1 of {}", index))},
+          data(fmt::format("data of {}", index)),
+          number(index) {}
     Protocol<P> protocol;
     Plain announced[2];
     Word shown[2] = {Word(0), Word(0)};
@@ -166,7 +166,7 @@ class Meetings : public Program {
       }
       return all;
     };
-    self.protocol.await_marks(all_there, Deadline::never(), [] {});
+    self.protocol.await_marks(all_there, base::Deadline::never(), [] {});
   }
 
   const Scenario scenario_;
@@ -176,7 +176,7 @@ class Meetings : public Program {
 };
 
 SearchResult explore(const Scenario& scenario, int max_preemptions = -1) {
-  const SearchResult result = search({.make = [&] { return std::make_unique<Meetings>(scenario); },
+  const SearchResult result = search({.make = [&] { return std::make_unique<Rounds>(scenario); },
                                       .max_preemptions = max_preemptions});
   fmt::print("  {} ranks, {} operations: {}\n", scenario.num_ranks, scenario.num_operations,
              result.text());

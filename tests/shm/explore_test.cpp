@@ -155,7 +155,7 @@ class Collective : public Program {
         reset(k);
       }
     } else {
-      self.protocol.await_gate(round, Deadline::never(), find_departed(k));
+      self.protocol.await_gate(round, base::Deadline::never(), find_departed(k));
     }
     expect(alone_ < 0, "a rank passes the gate before it is opened");
     self.num_passed = k;
@@ -194,7 +194,7 @@ class Collective : public Program {
     const auto num_ranks = static_cast<uint64_t>(scenario_.num_ranks);
     self.data.write(k * 10 + rank);
     self.protocol.signal(words_.finished, num_ranks);
-    self.protocol.await(words_.finished, num_ranks, Deadline::never(), find_departed(k));
+    self.protocol.await(words_.finished, num_ranks, base::Deadline::never(), find_departed(k));
     for (int other = 0; other < scenario_.num_ranks; ++other) {
       expect(rank_at(other).data.read() == k * 10 + other, "another rank's data is not there");
     }
@@ -206,7 +206,7 @@ class Collective : public Program {
       result_.write(k);
       self.protocol.signal(words_.completed, 1);
     }
-    self.protocol.await(words_.completed, 1, Deadline::never(), find_departed(k));
+    self.protocol.await(words_.completed, 1, base::Deadline::never(), find_departed(k));
     expect(result_.read() == k, "the result is not there");
   }
 
@@ -298,7 +298,7 @@ TEST_F(Explore, ADepartureEndsEveryWait) {
 
 // Sleeps although the bell has been rung since it was read.
 struct BlindSleep : ModelPlatform {
-  static void sleep(ModelAtomic<uint32_t>& word, uint32_t /*expected*/, Deadline /*deadline*/) {
+  static void sleep(ModelAtomic<uint32_t>& word, uint32_t /*expected*/, base::Deadline /*deadline*/) {
     Scheduler::now().step();
     Scheduler::now().sleep_on(&word);
   }
@@ -340,7 +340,7 @@ class FlawedProtocol {
   }
 
   template <typename Departed>
-  void await_gate(uint64_t k, Deadline /*deadline*/, Departed /*on_departed*/) {
+  void await_gate(uint64_t k, base::Deadline /*deadline*/, Departed /*on_departed*/) {
     wait([&] { return words_.gate.value.load() >= k; });
   }
 
@@ -351,7 +351,7 @@ class FlawedProtocol {
   }
 
   template <typename Departed>
-  void await(W::Counter& counter, uint64_t target, Deadline /*deadline*/, Departed /*departed*/) {
+  void await(W::Counter& counter, uint64_t target, base::Deadline /*deadline*/, Departed /*departed*/) {
     wait([&] { return counter.value.load() >= target; });
   }
 
@@ -385,7 +385,7 @@ class FlawedProtocol {
       if (kFlaw == Flaw::CountedLate) {
         words_.bell.sleepers.fetch_add(1);
       }
-      ModelPlatform::sleep(words_.bell.rings, rings, Deadline::never());
+      ModelPlatform::sleep(words_.bell.rings, rings, base::Deadline::never());
       if (kFlaw == Flaw::CountedLate) {
         words_.bell.sleepers.fetch_sub(1);
       }

@@ -222,7 +222,7 @@ struct ModelPlatform {
   template <typename T>
   using Atomic = ModelAtomic<T>;
 
-  static void sleep(ModelAtomic<uint32_t>& word, uint32_t expected, Deadline /*deadline*/) {
+  static void sleep(ModelAtomic<uint32_t>& word, uint32_t expected, base::Deadline /*deadline*/) {
     Scheduler& scheduler = Scheduler::now();
     scheduler.step();
     const bool sleeps = word.peek() == expected;  // compared and asleep in one, as a futex is

@@ -33,12 +33,12 @@ std::string io_error_of(Body body) {
   return "no IoError";
 }
 
-UniqueFd copy_of(int fd) {
-  return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+base::UniqueFd copy_of(int fd) {
+  return base::UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
-UniqueFd memfd_of(size_t bytes, int seals) {
-  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+base::UniqueFd memfd_of(size_t bytes, int seals) {
+  base::UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
   EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
@@ -70,7 +70,7 @@ TEST(Segment, IsSharedWithWhoMapsItsDescriptor) {
     mapped.data()[98] = std::byte{8};
     return 0;
   });
-  EXPECT_TRUE(child.wait(Deadline::after(60s)).ok());
+  EXPECT_TRUE(child.wait(base::Deadline::after(60s)).ok());
   EXPECT_EQ(segment->data()[98], std::byte{8});
 }
 
@@ -149,9 +149,9 @@ TEST(PeerSegment, RefusesAFileThatCanShrink) {
 }
 
 TEST(PeerSegment, RefusesWhatIsNoMemory) {
-  EXPECT_THROW(PeerSegment(make_pipe().read), FormatError);
-  EXPECT_THROW(PeerSegment(make_socket_pair(SOCK_STREAM).read), FormatError);
-  EXPECT_THROW(PeerSegment(open_file("/dev/null", O_RDWR)), FormatError);
+  EXPECT_THROW(PeerSegment(base::make_pipe().read), FormatError);
+  EXPECT_THROW(PeerSegment(base::make_socket_pair(SOCK_STREAM).read), FormatError);
+  EXPECT_THROW(PeerSegment(base::open_file("/dev/null", O_RDWR)), FormatError);
 }
 
 TEST(PeerSegment, RefusesAFileWithoutRoomForAHeader) {

@@ -14,13 +14,13 @@ namespace lockstep::shm::test {
 namespace {
 
 TEST(TeamCores, RanksBoundToACoreEachHaveThemAllTogether) {
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = base::usable_cores();
   const int first = cores.front(), last = cores.back();  // the same where there is only one
   Arenas arenas(2);
   std::unique_ptr<Team> teams[2];
   for (int rank = 0; rank < 2; ++rank) {
     std::thread([&] {
-      ASSERT_TRUE(stay_on_core(rank == 0 ? first : last));
+      ASSERT_TRUE(base::stay_on_core(rank == 0 ? first : last));
       teams[rank] = std::make_unique<Team>(rank, arenas.addresses());
       EXPECT_EQ(teams[rank]->num_cores(), 1) << "its own, before it has met the other";
     }).join();
@@ -68,7 +68,7 @@ class GroupOfOneCore {
 };
 
 TEST(TeamCores, AQuotaOfOneCoreIsOneCoreForAllRanks) {
-  if (usable_cores().size() < 2) {
+  if (base::usable_cores().size() < 2) {
     GTEST_SKIP() << "a host of one core";
   }
   const GroupOfOneCore group;
@@ -85,7 +85,7 @@ TEST(TeamCores, AQuotaOfOneCoreIsOneCoreForAllRanks) {
     std::thread other([&] { one.run({.kind = Kind::Barrier}); });
     zero.run({.kind = Kind::Barrier});
     other.join();
-    ::_exit(num_usable_cores() == 1 && zero.num_cores() == 1 && one.num_cores() == 1 ? 0 : 1);
+    ::_exit(base::num_usable_cores() == 1 && zero.num_cores() == 1 && one.num_cores() == 1 ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -187,7 +187,7 @@ TEST(TeamJoin, ARankThatIsStuckInItEndsTheOthersAtTheirDeadline) {
         .count = kBytes,
         .input = data[static_cast<size_t>(rank)].data(),
         .output = data[static_cast<size_t>(rank)].data(),
-        .deadline = rank == 0 ? Deadline::after(std::chrono::milliseconds(50)) : Deadline::never()};
+        .deadline = rank == 0 ? base::Deadline::after(std::chrono::milliseconds(50)) : base::Deadline::never()};
   };
   EXPECT_THROW(queue.run({0, 1}, make_task), Stopped);
   EXPECT_FALSE(holds_joiners.load());

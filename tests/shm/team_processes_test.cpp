@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "shm/child.h"
-#include "shm/meeting.h"
+#include "shm/fd_exchange.h"
 #include "shm/segment.h"
 #include "shm/team.h"
 #include "shm/thread_team.h"
@@ -63,7 +63,7 @@ void strike(State state) {
 // One rank's process: meets the others, binds a buffer, runs the operations.
 class Rank {
  public:
-  Rank(int rank, Meeting& meeting) : rank_(rank), meeting_(meeting) {
+  Rank(int rank, FdExchange& exchange) : rank_(rank), exchange_(exchange) {
     arena_ = Segment::create(ArenaLayout(kSize).bytes);
     const auto peers = exchange(*arena_);
     team_ = std::make_unique<Team>(rank, addresses(*arena_, peers));
@@ -78,7 +78,7 @@ class Rank {
 
   Team& team() { return *team_; }
 
-  void run(const Operation& operation, Deadline deadline) {
+  void run(const Operation& operation, base::Deadline deadline) {
     std::vector<float> ordinary(operation.is_bound ? 0 : operation.count);
     auto* const data =
         operation.is_bound ? reinterpret_cast<float*>(buffer_->data()) : ordinary.data();
@@ -98,12 +98,12 @@ class Rank {
  private:
   std::vector<std::shared_ptr<PeerSegment>> exchange(const Segment& segment) {
     std::vector<std::shared_ptr<PeerSegment>> peers(kSize);
-    meeting_.exchange(
+    exchange_.exchange(
         {.fd = segment.fd()},
-        [&](int rank, const UniqueFd& fd) {
+        [&](int rank, const base::UniqueFd& fd) {
           peers[static_cast<size_t>(rank)] = std::make_shared<PeerSegment>(fd);
         },
-        Deadline::after(kLong));
+        base::Deadline::after(kLong));
     kept_.insert(kept_.end(), peers.begin(), peers.end());
     return peers;
   }
@@ -118,7 +118,7 @@ class Rank {
   }
 
   const int rank_;
-  Meeting& meeting_;
+  FdExchange& exchange_;
   std::shared_ptr<Segment> arena_;
   std::shared_ptr<Segment> buffer_;
   std::vector<std::shared_ptr<PeerSegment>> kept_;
@@ -137,22 +137,22 @@ class TeamOfProcesses : public ::testing::Test {
     page->state.store(-1);
     blow = planned;
     gate_ = std::make_unique<Gate>();
-    Meeting leader({.rank = 0, .size = kSize, .secret = "secret", .purpose = "test"});
+    FdExchange rank_zero({.rank = 0, .size = kSize, .secret = "secret", .purpose = "test"});
     for (int rank = 0; rank < kSize; ++rank) {
-      children_.emplace_back([this, rank, &leader, time] { return run_rank(rank, leader, time); });
+      children_.emplace_back([this, rank, &rank_zero, time] { return run_rank(rank, rank_zero, time); });
     }
   }
 
-  int run_rank(int rank, Meeting& leader, std::chrono::nanoseconds time) {
+  int run_rank(int rank, FdExchange& rank_zero, std::chrono::nanoseconds time) {
     gate_->open();  // this process's copy
-    Meeting member({.rank = rank, .size = kSize, .secret = "secret", .purpose = "test"});
-    Meeting& meeting = rank == 0 ? leader : member;
+    FdExchange member({.rank = rank, .size = kSize, .secret = "secret", .purpose = "test"});
+    FdExchange& exchange = rank == 0 ? rank_zero : member;
     if (rank == 0) {
-      leader.accept_all(Deadline::after(kLong));
+      rank_zero.accept_all(base::Deadline::after(kLong));
     } else {
-      member.join(leader.address(), Deadline::after(kLong));
+      member.join(rank_zero.address(), base::Deadline::after(kLong));
     }
-    Rank self(rank, meeting);
+    Rank self(rank, exchange);
     std::thread watch([&] {
       gate_->await();
       self.team().interrupt();
@@ -164,7 +164,7 @@ class TeamOfProcesses : public ::testing::Test {
     // No destructors: the thread may still watch.
     ::_exit(exit_code_of([&] {
       for (const Operation& operation : kOperations) {
-        self.run(operation, Deadline::after(time));
+        self.run(operation, base::Deadline::after(time));
       }
       return 0;
     }));
@@ -181,7 +181,7 @@ class TeamOfProcesses : public ::testing::Test {
       if (rank == blow.victim) {
         continue;
       }
-      const ExitStatus status = children_[static_cast<size_t>(rank)].wait(Deadline::after(kLong));
+      const base::ExitStatus status = children_[static_cast<size_t>(rank)].wait(base::Deadline::after(kLong));
       const bool is_stopped = status.signal == 0 && status.code == code;
       EXPECT_TRUE(is_stopped || (status.ok() && had_arrived))
           << "rank " << rank << ": " << status.text() << ", step " << blow.at << ", state "
@@ -196,7 +196,7 @@ class TeamOfProcesses : public ::testing::Test {
   int count_steps(int rank) {
     start({.victim = rank}, kLong);
     for (Child& child : children_) {
-      const ExitStatus status = child.wait(Deadline::after(kLong));
+      const base::ExitStatus status = child.wait(base::Deadline::after(kLong));
       EXPECT_TRUE(status.ok()) << status.text();
     }
     for (const auto& num_done : page->num_done) {
@@ -205,7 +205,7 @@ class TeamOfProcesses : public ::testing::Test {
     return page->num_firings.load();
   }
 
-  Mapping memory_;
+  base::Mapping memory_;
   std::unique_ptr<Gate> gate_;
   std::vector<Child> children_;
 };
@@ -221,7 +221,7 @@ TEST_F(TeamOfProcesses, SurvivorsOfADeathAtAnyStepAreStopped) {
     const int num_steps = count_steps(rank);
     for (int at = 1; at <= num_steps; ++at) {
       start({.victim = rank, .at = at, .signal = SIGKILL}, kLong);
-      const ExitStatus status = victim().wait(Deadline::after(kLong));
+      const base::ExitStatus status = victim().wait(base::Deadline::after(kLong));
       if (status.ok()) {  // claims fell otherwise: it took fewer steps this time
         continue;
       }
@@ -247,7 +247,7 @@ TEST_F(TeamOfProcesses, SurvivorsOfAHaltAreStoppedAtTheDeadline) {
       victim().kill(SIGCONT);
     }
     // What it can do alone it does; the first wait finds the deadline over.
-    const ExitStatus status = victim().wait(Deadline::after(kLong));
+    const base::ExitStatus status = victim().wait(base::Deadline::after(kLong));
     EXPECT_TRUE(status.ok() || status.code == kDeadlineOver) << status.text() << ", step " << at;
   }
   EXPECT_GT(num_hit, 0);

@@ -62,7 +62,7 @@ class RandomCases {
  private:
   size_t pick(size_t below) { return random_() % below; }
 
-  // Small ones often, to have many meetings; large ones for every algorithm.
+  // Small ones often, to synchronise often; large ones for every algorithm.
   size_t random_bytes() {
     switch (pick(8)) {
       case 0:

@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(OnCores, TeamStops, ::testing::Values(Cores::TooFew, Co
 TEST_P(TeamStops, AtTheDeadline) {
   ThreadTeam threads = team_of(2);
   const auto stopped =
-      ending_of<Stopped>([&] { threads.team(0).run({.deadline = Deadline::after(20ms)}); });
+      ending_of<Stopped>([&] { threads.team(0).run({.deadline = base::Deadline::after(20ms)}); });
   ASSERT_TRUE(stopped);
   EXPECT_EQ(stopped->why, Stopped::Why::Deadline);
 }
@@ -53,10 +53,10 @@ TEST_P(TeamStops, AtTheDeadline) {
 TEST_P(TeamStops, WithoutUsingACoreUntilThen) {
   ThreadTeam threads = team_of(2);
   const auto before = cpu_time();
-  const auto started = Clock::now();
+  const auto started = base::Clock::now();
   EXPECT_TRUE(
-      ending_of<Stopped>([&] { threads.team(0).run({.deadline = Deadline::after(300ms)}); }));
-  EXPECT_GE(Clock::now() - started, 300ms);
+      ending_of<Stopped>([&] { threads.team(0).run({.deadline = base::Deadline::after(300ms)}); }));
+  EXPECT_GE(base::Clock::now() - started, 300ms);
   EXPECT_LT(cpu_time() - before, 5ms);
 }
 

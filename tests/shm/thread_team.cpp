@@ -23,7 +23,7 @@ constexpr size_t kGuardBytes = 64;  // behind every input and output, never to b
 constexpr std::byte kGuard{0x5A};
 constexpr std::byte kScribble{0xEE};
 
-Mapping plain_memory(size_t bytes) {
+base::Mapping plain_memory(size_t bytes) {
   return {-1, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS};
 }
 
@@ -108,8 +108,8 @@ std::string Case::text() const {
 }
 
 struct CaseRunner::Memory {
-  Mapping ordinary;
-  Mapping output;
+  base::Mapping ordinary;
+  base::Mapping output;
   std::byte* bound = nullptr;
 };
 
@@ -212,7 +212,7 @@ Task CaseRunner::task_of(int rank, const Case& item, std::byte* input) {
           .count = item.count,
           .input = input,
           .output = in_place ? input : memory_[static_cast<size_t>(rank)].output.data(),
-          .deadline = Deadline::after(kCaseTime)};
+          .deadline = base::Deadline::after(kCaseTime)};
 }
 
 void CaseRunner::run_case(int rank, const Case& item) {

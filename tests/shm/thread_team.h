@@ -30,7 +30,7 @@ class Arenas {
   const std::vector<std::byte*>& addresses() const { return addresses_; }
 
  private:
-  Mapping memory_;
+  base::Mapping memory_;
   std::vector<std::byte*> addresses_;
 };
 
@@ -57,7 +57,7 @@ class ThreadTeam {
  private:
   Arenas arenas_;
   std::vector<std::unique_ptr<Team>> teams_;
-  std::vector<Mapping> buffers_;
+  std::vector<base::Mapping> buffers_;
   std::shared_ptr<int> owner_ = std::make_shared<int>();
 };
 

@@ -15,7 +15,7 @@ namespace lockstep::test {
 FaultyServer::FaultyServer(Handler handler)
     : handler_(std::move(handler)),
       listener_({"127.0.0.1", 0}),
-      wake_(make_pipe()),
+      wake_(base::make_pipe()),
       thread_([this](std::stop_token stop) { serve(stop); }) {}
 
 FaultyServer::~FaultyServer() {
@@ -27,7 +27,7 @@ void FaultyServer::serve(std::stop_token stop) {
   while (!stop.stop_requested()) {
     pollfd polls[2] = {{listener_.fd(), POLLIN, 0}, {wake_.read.get(), POLLIN, 0}};
     ::poll(polls, 2, -1);
-    if (Socket socket = listener_.accept()) {
+    if (base::Socket socket = listener_.accept()) {
       try {
         answer(std::move(socket), stop);
       } catch (const Error&) {
@@ -37,8 +37,8 @@ void FaultyServer::serve(std::stop_token stop) {
   }
 }
 
-void FaultyServer::answer(Socket socket, const std::stop_token& stop) {
-  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+void FaultyServer::answer(base::Socket socket, const std::stop_token& stop) {
+  const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(10));
   FaultyRequest request;
   for (char byte = 0; !request.head.ends_with("\r\n\r\n");) {
     socket.receive(&byte, 1, deadline);

@@ -37,11 +37,11 @@ class FaultyServer {
 
  private:
   void serve(std::stop_token stop);
-  void answer(Socket socket, const std::stop_token& stop);
+  void answer(base::Socket socket, const std::stop_token& stop);
 
   Handler handler_;
-  Listener listener_;
-  FdPair wake_;
+  base::Listener listener_;
+  base::FdPair wake_;
   std::atomic<int> num_requests_ = 0;
   std::jthread thread_;
 };

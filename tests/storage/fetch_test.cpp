@@ -31,7 +31,7 @@ std::string text_of(size_t size) {
 }
 
 std::string sidecar_of(const std::string& text) {
-  return sha256_hex(std::as_bytes(std::span(text))) + "  name\n";
+  return storage::sha256_hex(std::as_bytes(std::span(text))) + "  name\n";
 }
 
 // Neither parts nor stamps.
@@ -59,15 +59,15 @@ class FetchTest : public testing::Test {
 TEST_F(FetchTest, CopiesAFileOnce) {
   const std::string text = text_of((20u << 20) + 3);
   const std::string from = folder_.file("from/a", text, 0755);
-  const FetchReport first = fetch(from, folder_.at("to/deep/b"));
+  const storage::FetchReport first = storage::fetch(from, folder_.at("to/deep/b"));
   EXPECT_EQ(first.num_files, 1u);
   EXPECT_EQ(first.bytes_copied, text.size());
-  EXPECT_TRUE(read_file(folder_.at("to/deep/b"), 64u << 20) == text);
+  EXPECT_TRUE(base::read_file(folder_.at("to/deep/b"), 64u << 20) == text);
   struct stat info {};
   ::stat(folder_.at("to/deep/b").c_str(), &info);
   EXPECT_EQ(info.st_mode & 0777, 0755u);
 
-  const FetchReport second = fetch("file://" + from, folder_.at("to/deep/b"));
+  const storage::FetchReport second = storage::fetch("file://" + from, folder_.at("to/deep/b"));
   EXPECT_EQ(second.num_skipped, 1u);
   EXPECT_EQ(second.bytes_copied, 0u);
   EXPECT_EQ(files_in(folder_.at("to")), std::vector<std::string>{"deep/b"});
@@ -75,10 +75,10 @@ TEST_F(FetchTest, CopiesAFileOnce) {
 
 TEST_F(FetchTest, PutsAFileIntoAFolder) {
   const std::string from = folder_.file("from/a", "x");
-  fetch(from, folder_.at("to"));
-  fetch(from, folder_.at("new/"));
-  EXPECT_EQ(read_file(folder_.at("to/a")), "x");
-  EXPECT_EQ(read_file(folder_.at("new/a")), "x");
+  storage::fetch(from, folder_.at("to"));
+  storage::fetch(from, folder_.at("new/"));
+  EXPECT_EQ(base::read_file(folder_.at("to/a")), "x");
+  EXPECT_EQ(base::read_file(folder_.at("new/a")), "x");
 }
 
 TEST_F(FetchTest, CopiesAFolder) {
@@ -86,12 +86,12 @@ TEST_F(FetchTest, CopiesAFolder) {
   folder_.file("from/a", text_of(10u << 20));
   folder_.file("from/empty", "");
   folder_.file("from/deep/er/b", "b");
-  const FetchReport report = fetch(folder_.at("from/"), folder_.at("to"));
+  const storage::FetchReport report = storage::fetch(folder_.at("from/"), folder_.at("to"));
   EXPECT_EQ(report.num_files, 3u);
   EXPECT_EQ(files_in(folder_.at("to")), (std::vector<std::string>{"a", "deep/er/b", "empty"}));
-  EXPECT_TRUE(read_file(folder_.at("to/a")) == text_of(10u << 20));
+  EXPECT_TRUE(base::read_file(folder_.at("to/a")) == text_of(10u << 20));
   folder_.file("from/deep/er/b", "changed");
-  const FetchReport again = fetch(folder_.at("from"), folder_.at("to"));
+  const storage::FetchReport again = storage::fetch(folder_.at("from"), folder_.at("to"));
   EXPECT_EQ(again.num_skipped, 2u);
   EXPECT_EQ(again.bytes_copied, 7u);
 }
@@ -99,33 +99,33 @@ TEST_F(FetchTest, CopiesAFolder) {
 TEST_F(FetchTest, MendsACopyThatWasChanged) {
   const std::string from = folder_.file("from/a", text_of(100'000));
   const std::string to = folder_.at("to/a");
-  fetch(from, to);
+  storage::fetch(from, to);
   const auto time = fs::last_write_time(to);
   fs::last_write_time(to, time + std::chrono::hours(1));
-  EXPECT_EQ(fetch(from, to).num_skipped, 1u) << "touched, but the same";
+  EXPECT_EQ(storage::fetch(from, to).num_skipped, 1u) << "touched, but the same";
   std::string text = text_of(100'000);
   text[77'777] ^= 1;
   folder_.file("to/a", text);
-  EXPECT_EQ(fetch(from, to).num_skipped, 0u) << "a bit is another";
-  EXPECT_TRUE(read_file(to) == text_of(100'000));
+  EXPECT_EQ(storage::fetch(from, to).num_skipped, 0u) << "a bit is another";
+  EXPECT_TRUE(base::read_file(to) == text_of(100'000));
   folder_.file("to/a", "short");
-  EXPECT_EQ(fetch(from, to).num_skipped, 0u);
+  EXPECT_EQ(storage::fetch(from, to).num_skipped, 0u);
   folder_.file("to/.a.fetched", "{\"no\": \"stamp\"");
-  EXPECT_EQ(fetch(from, to).num_skipped, 0u);
+  EXPECT_EQ(storage::fetch(from, to).num_skipped, 0u);
 }
 
 TEST_F(FetchTest, HonoursASidecar) {
   const std::string from = folder_.file("from/a", "weights");
   folder_.file("from/a.sha256", sidecar_of("weights"));
-  fetch(from, folder_.at("to/a"));
-  EXPECT_EQ(fetch(from, folder_.at("to/a")).num_skipped, 1u);
+  storage::fetch(from, folder_.at("to/a"));
+  EXPECT_EQ(storage::fetch(from, folder_.at("to/a")).num_skipped, 1u);
   folder_.file("from/a.sha256", sidecar_of("others"));
-  EXPECT_THAT([&] { fetch(from, folder_.at("to/a")); },
+  EXPECT_THAT([&] { storage::fetch(from, folder_.at("to/a")); },
               ThrowsMessage<IoError>(AllOf(HasSubstr(from + ": its SHA-256 is"),
                                            HasSubstr("one of them is damaged"))));
-  EXPECT_EQ(read_file(folder_.at("to/a")), "weights") << "what was there stays";
+  EXPECT_EQ(base::read_file(folder_.at("to/a")), "weights") << "what was there stays";
   folder_.file("from/a.sha256", "no digits");
-  EXPECT_THAT([&] { fetch(folder_.at("from"), folder_.at("to")); },
+  EXPECT_THAT([&] { storage::fetch(folder_.at("from"), folder_.at("to")); },
               ThrowsMessage<IoError>(HasSubstr("64 hexadecimal digits")));
   for (const std::string& name : files_in(folder_.at("to"))) {
     EXPECT_FALSE(name.ends_with(".lockstep-part")) << name;
@@ -134,30 +134,30 @@ TEST_F(FetchTest, HonoursASidecar) {
 
 TEST_F(FetchTest, FetchesOnceForTwo) {
   const std::string from = folder_.file("from/a", text_of(30u << 20));
-  FetchReport reports[2];
+  storage::FetchReport reports[2];
   {
-    std::jthread other([&] { reports[0] = fetch(from, folder_.at("to/a")); });
-    reports[1] = fetch(from, folder_.at("to/a"));
+    std::jthread other([&] { reports[0] = storage::fetch(from, folder_.at("to/a")); });
+    reports[1] = storage::fetch(from, folder_.at("to/a"));
   }
   EXPECT_EQ(reports[0].num_skipped + reports[1].num_skipped, 1u);
 }
 
 TEST_F(FetchTest, NamesWhatIsWrong) {
-  EXPECT_THAT([&] { fetch(folder_.at("absent"), folder_.at("to")); },
+  EXPECT_THAT([&] { storage::fetch(folder_.at("absent"), folder_.at("to")); },
               ThrowsMessage<IoError>(HasSubstr("cannot list " + folder_.at("absent"))));
-  EXPECT_THAT([&] { fetch(folder_.at("from"), folder_.at("to")); },
+  EXPECT_THAT([&] { storage::fetch(folder_.at("from"), folder_.at("to")); },
               ThrowsMessage<IoError>(HasSubstr("there is no file " + folder_.at("from"))));
   const std::string from = folder_.file("from/a", "x");
-  EXPECT_THAT(test::refusal([&] { fetch(from, folder_.at("from")); }),
+  EXPECT_THAT(test::refusal([&] { storage::fetch(from, folder_.at("from")); }),
               HasSubstr("would be copied over itself"));
-  EXPECT_THAT(test::refusal([&] { fetch(from, ""); }), HasSubstr("has no place to go to"));
-  EXPECT_THAT([&] { fetch(from, folder_.at("from/a/b")); },
+  EXPECT_THAT(test::refusal([&] { storage::fetch(from, ""); }), HasSubstr("has no place to go to"));
+  EXPECT_THAT([&] { storage::fetch(from, folder_.at("from/a/b")); },
               ThrowsMessage<IoError>(HasSubstr("cannot make the folder of")));
 }
 
 TEST_F(FetchTest, WhoIsToldToEndLeavesNoParts) {
-  UnfinishedFiles unfinished;
-  PartFile part(folder_.at("to/a"), &unfinished);
+  storage::UnfinishedFiles unfinished;
+  storage::PartFile part(folder_.at("to/a"), &unfinished);
   EXPECT_TRUE(fs::exists(part.path()));
   unfinished.delete_all();
   EXPECT_FALSE(fs::exists(part.path()));

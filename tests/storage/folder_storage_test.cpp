@@ -17,15 +17,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-std::vector<std::string> paths_of(const std::vector<ObjectInfo>& objects) {
+std::vector<std::string> paths_of(const std::vector<storage::ObjectInfo>& objects) {
   std::vector<std::string> paths;
-  for (const ObjectInfo& object : objects) {
+  for (const storage::ObjectInfo& object : objects) {
     paths.push_back(object.path);
   }
   return paths;
 }
 
-void put(Storage& storage, const std::string& path, const std::string& text) {
+void put(storage::Storage& storage, const std::string& path, const std::string& text) {
   const auto writer = storage.create(path);
   writer->append(text);
   writer->commit();
@@ -33,7 +33,7 @@ void put(Storage& storage, const std::string& path, const std::string& text) {
 
 TEST(FolderStorage, WritesListsReadsAndRemoves) {
   const test::TempFolder folder;
-  const auto storage = open_storage("file://" + folder.path());
+  const auto storage = storage::open_storage("file://" + folder.path());
   put(*storage, "b", "12345");
   put(*storage, "deep/er/a", "");
   put(*storage, "deep/c d+%", "1");
@@ -50,7 +50,7 @@ TEST(FolderStorage, WritesListsReadsAndRemoves) {
   EXPECT_FALSE(storage->find("deep"));
   EXPECT_FALSE(storage->find("b/x"));
   EXPECT_EQ(storage->open("b")->read_text(1, 3), "234");
-  EXPECT_EQ(open_source(folder.at("b"))->read_text(0, 5), "12345");
+  EXPECT_EQ(storage::open_source(folder.at("b"))->read_text(0, 5), "12345");
   storage->remove("b");
   storage->remove("b");
   EXPECT_FALSE(storage->find("b"));
@@ -58,7 +58,7 @@ TEST(FolderStorage, WritesListsReadsAndRemoves) {
 
 TEST(FolderStorage, ShowsAFileOnlyWhenItIsWhole) {
   const test::TempFolder folder;
-  const auto storage = open_storage(folder.path());
+  const auto storage = storage::open_storage(folder.path());
   put(*storage, "a", "old");
   {
     const auto writer = storage->create("a");
@@ -77,13 +77,13 @@ TEST(FolderStorage, ListsTheFilesOfOthers) {
   folder.file("corpus.node1.part", "b");
   folder.file("movie.part", "c");
   folder.file("model.4711.lockstep-part", "a killed lockstep left it");
-  EXPECT_THAT(paths_of(open_storage(folder.path())->list()),
+  EXPECT_THAT(paths_of(storage::open_storage(folder.path())->list()),
               ElementsAre("corpus.0001.part", "corpus.node1.part", "movie.part"));
 }
 
 TEST(FolderStorage, MakesAFileOnlyIfThereIsNone) {
   const test::TempFolder folder;
-  const auto storage = open_storage(folder.path());
+  const auto storage = storage::open_storage(folder.path());
   EXPECT_TRUE(storage->create_new("deep/a", "first"));
   EXPECT_FALSE(storage->create_new("deep/a", "second"));
   EXPECT_EQ(storage->open("deep/a")->read_text(0, 5), "first");
@@ -91,12 +91,12 @@ TEST(FolderStorage, MakesAFileOnlyIfThereIsNone) {
 
 TEST(FolderStorage, NamesWhatItCannotDo) {
   const test::TempFolder folder;
-  const auto storage = open_storage(folder.path());
+  const auto storage = storage::open_storage(folder.path());
   EXPECT_THROW(storage->open("absent"), IoError);
   EXPECT_THROW(storage->open("../a"), UsageError);
   EXPECT_THROW(storage->list("../"), UsageError);
   EXPECT_THROW(storage->remove("/etc/x"), UsageError);
-  EXPECT_THAT([&] { open_storage(folder.at("absent"))->list(); },
+  EXPECT_THAT([&] { storage::open_storage(folder.at("absent"))->list(); },
               ThrowsMessage<IoError>(HasSubstr("cannot list " + folder.at("absent"))));
   folder.file("a", "");
   EXPECT_THAT([&] { storage->create("a/b"); },

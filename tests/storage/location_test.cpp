@@ -14,16 +14,16 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Location, IsAPathAUrlOrABucket) {
-  EXPECT_EQ(parse_location("models/a b%20").path, "models/a b%20");
-  EXPECT_EQ(parse_location("file:///models/a b%20").path, "/models/a b%20");
-  const Location key = parse_location("s3://weights/gpt2//model+1.bin");
+  EXPECT_EQ(storage::parse_location("models/a b%20").path, "models/a b%20");
+  EXPECT_EQ(storage::parse_location("file:///models/a b%20").path, "/models/a b%20");
+  const storage::Location key = storage::parse_location("s3://weights/gpt2//model+1.bin");
   EXPECT_TRUE(key.is_s3);
   EXPECT_EQ(key.bucket, "weights");
   EXPECT_EQ(key.path, "gpt2//model+1.bin");
-  EXPECT_EQ(parse_location("s3://weights").path, "");
-  EXPECT_EQ(parse_location("s3://weights//gpt2/").path, "gpt2");
-  EXPECT_TRUE(is_remote("s3://weights/x"));
-  EXPECT_FALSE(is_remote("file:///x"));
+  EXPECT_EQ(storage::parse_location("s3://weights").path, "");
+  EXPECT_EQ(storage::parse_location("s3://weights//gpt2/").path, "gpt2");
+  EXPECT_TRUE(storage::is_remote("s3://weights/x"));
+  EXPECT_FALSE(storage::is_remote("file:///x"));
 }
 
 TEST(Location, RefusesWhatItDoesNotKnow) {
@@ -36,18 +36,18 @@ TEST(Location, RefusesWhatItDoesNotKnow) {
       {"s3://a@b.c:80/x", "'a@b.c:80' cannot be the name of a bucket"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_THAT(test::refusal([text = text] { parse_location(text); }), HasSubstr(expected));
+    EXPECT_THAT(test::refusal([text = text] { storage::parse_location(text); }), HasSubstr(expected));
   }
 }
 
 TEST(Location, KeepsPathsInside) {
-  check_relative("a/b.c/..d", "x");
+  storage::check_relative("a/b.c/..d", "x");
   for (const char* path : {"", "/a", "a//b", "a/", "./a", "a/..", "../a", "."}) {
-    EXPECT_THAT(test::refusal([&] { check_relative(path, "/data"); }),
+    EXPECT_THAT(test::refusal([&] { storage::check_relative(path, "/data"); }),
                 HasSubstr("is no path inside it"))
         << path;
   }
-  EXPECT_THROW(check_relative(std::string("a\0b", 3), "/data"), UsageError);
+  EXPECT_THROW(storage::check_relative(std::string("a\0b", 3), "/data"), UsageError);
 }
 
 }  // namespace

@@ -31,23 +31,23 @@ std::string numbered_text(size_t size) {
   return text;
 }
 
-std::string read(const ByteSource& source, uint64_t offset, size_t size, ReadOptions options) {
+std::string read(const base::ByteSource& source, uint64_t offset, size_t size, storage::ReadOptions options) {
   std::string text(size, '?');
-  read_parallel(source, offset, std::as_writable_bytes(std::span(text)), options);
+  storage::read_parallel(source, offset, std::as_writable_bytes(std::span(text)), options);
   return text;
 }
 
 void forget(const std::string& path) {  // the page cache's copy
-  const UniqueFd fd = open_file(path, O_RDONLY);
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY);
   ::fsync(fd.get());
   ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 TEST(ReadParallel, EqualsOneRead) {
   const std::string text = numbered_text(100'003);
-  const MemorySource source(std::as_bytes(std::span(text)));
-  for (const ReadOptions options :
-       {ReadOptions{1, 1000}, ReadOptions{3, 4096}, ReadOptions{16, 1 << 20}, ReadOptions{2, 1}}) {
+  const base::MemorySource source(std::as_bytes(std::span(text)));
+  for (const storage::ReadOptions options :
+       {storage::ReadOptions{1, 1000}, storage::ReadOptions{3, 4096}, storage::ReadOptions{16, 1 << 20}, storage::ReadOptions{2, 1}}) {
     EXPECT_EQ(read(source, 0, text.size(), options), text);
     EXPECT_EQ(read(source, 77, 5000, options), text.substr(77, 5000));
     EXPECT_EQ(read(source, text.size(), 0, options), "");
@@ -61,7 +61,7 @@ TEST(ForEachParallel, StopsAfterTheFirstError) {
   std::atomic<int> calls = 0;
   EXPECT_THAT(
       [&] {
-        for_each_parallel(1000, 4, [&](size_t) {
+        storage::for_each_parallel(1000, 4, [&](size_t) {
           ++calls;
           throw IoError("number {}", 1);
         });
@@ -75,7 +75,7 @@ TEST(DirectSource, ReadsAnyPartColdAndWarm) {
   const std::string text = numbered_text((9u << 20) + 4095 + 13);
   const std::string path = folder.file("a", text);
   forget(path);
-  const DirectSource source(path);
+  const storage::DirectSource source(path);
   const std::pair<uint64_t, size_t> parts[] = {
       {0, text.size()},         {1, text.size() - 1},      {4096, 1u << 20},
       {4095, (1u << 20) + 2},   {8192, (2u << 20) + 4097}, {text.size() - 300'000, 300'000},
@@ -96,14 +96,14 @@ TEST(DirectSource, ReadsIntoPagesWithoutACopyAndSoEqual) {
   const std::string text = numbered_text(4u << 20);
   const std::string path = folder.file("a", text);
   forget(path);
-  const DirectSource source(path);
-  const Mapping memory(-1, text.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  read_parallel(source, 0, {memory.data(), memory.size()}, {2, 1u << 20});
+  const storage::DirectSource source(path);
+  const base::Mapping memory(-1, text.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  storage::read_parallel(source, 0, {memory.data(), memory.size()}, {2, 1u << 20});
   EXPECT_EQ(std::memcmp(memory.data(), text.data(), text.size()), 0);
 }
 
 uint64_t bytes_from_storage() {
-  const std::string text = read_file("/proc/self/io");
+  const std::string text = base::read_file("/proc/self/io");
   return std::stoull(text.substr(text.find("\nread_bytes:") + 12));
 }
 
@@ -114,8 +114,8 @@ TEST(DirectSource, ReadsNothingTwice) {
   const std::string path = folder.file("a", text);
   forget(path);
   std::string begin(4096, '?');
-  FileSource(path).read_at(0, std::as_writable_bytes(std::span(begin)));
-  const DirectSource source(path);
+  base::FileSource(path).read_at(0, std::as_writable_bytes(std::span(begin)));
+  const storage::DirectSource source(path);
   const uint64_t before = bytes_from_storage();
   for (uint64_t at = 0; at < text.size(); at += 4u << 20) {
     EXPECT_TRUE(read(source, at, 100'000, {}) == text.substr(at, 100'000));
@@ -131,10 +131,10 @@ TEST(DirectSource, LeavesACachedFileInTheCache) {
   const test::TempFolder folder;
   const std::string text = numbered_text(4u << 20);
   const std::string path = folder.file("a", text);
-  EXPECT_FALSE(DirectSource(path).is_direct());
-  EXPECT_FALSE(DirectSource(folder.file("empty", "")).is_direct());
+  EXPECT_FALSE(storage::DirectSource(path).is_direct());
+  EXPECT_FALSE(storage::DirectSource(folder.file("empty", "")).is_direct());
   const uint64_t before = bytes_from_storage();
-  EXPECT_TRUE(read(DirectSource(path), 0, text.size(), {}) == text);
+  EXPECT_TRUE(read(storage::DirectSource(path), 0, text.size(), {}) == text);
   EXPECT_LT(bytes_from_storage() - before, text.size() / 2) << "and a page of the program at most";
 }
 
@@ -142,7 +142,7 @@ TEST(DirectSource, SaysThatAFileShrankWhileItWasRead) {
   const test::TempFolder folder;
   const std::string path = folder.file("a", numbered_text(3u << 20));
   forget(path);
-  const DirectSource source(path);
+  const storage::DirectSource source(path);
   std::filesystem::resize_file(path, (1u << 20) + 5);
   forget(path);
   EXPECT_THAT(
@@ -151,7 +151,7 @@ TEST(DirectSource, SaysThatAFileShrankWhileItWasRead) {
       },
       ThrowsMessage<IoError>(
           AllOf(HasSubstr(path), HasSubstr("at offset 1048581"), HasSubstr("had 3145728 bytes"))));
-  EXPECT_THROW(DirectSource(folder.at("absent")), IoError);
+  EXPECT_THROW(storage::DirectSource(folder.at("absent")), IoError);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ const std::string kText = "0123456789";
 const std::string kDenied =
     "<Error><Code>AccessDenied</Code><Message>You may\nnot</Message></Error>";
 
-S3Settings settings_for(const std::string& endpoint) {
+storage::S3Settings settings_for(const std::string& endpoint) {
   return {.access_key = "key",
           .secret_key = "very-secret",
           .session_token = "very-secret-too",
@@ -47,7 +47,7 @@ FaultyAnswer good_part() {
 struct Outcome {
   std::string error = "none";
   std::string text;
-  Clock::duration time{};
+  base::Clock::duration time{};
   int num_requests = 0;  // after the HEAD
 };
 
@@ -57,17 +57,17 @@ Outcome read_through(const std::function<FaultyAnswer(int number)>& fault,
   const FaultyServer server([&](const FaultyRequest& request) {
     return request.method == "HEAD" ? head_answer() : fault(request.number - 1);
   });
-  S3Settings settings = settings_for(server.endpoint());
+  storage::S3Settings settings = settings_for(server.endpoint());
   settings.timeout = timeout;
-  const S3Storage storage(parse_location("s3://models/gpt2"), settings);
+  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"), settings);
   Outcome outcome;
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   try {
     outcome.text = storage.open("weights")->read_text(2, 5);
   } catch (const IoError& error) {
     outcome.error = error.what();
   }
-  outcome.time = Clock::now() - begin;
+  outcome.time = base::Clock::now() - begin;
   outcome.num_requests = server.num_requests() - 1;
   EXPECT_LT(outcome.time, 3s);
   EXPECT_THAT(outcome.error, Not(HasSubstr("very-secret")));
@@ -158,7 +158,7 @@ TEST(S3Faults, NobodyIsThere) {
     const FaultyServer server([](const FaultyRequest&) { return FaultyAnswer{}; });
     endpoint = server.endpoint();
   }
-  const S3Storage storage(parse_location("s3://models/gpt2"), settings_for(endpoint));
+  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"), settings_for(endpoint));
   EXPECT_THAT([&] { storage.open("weights"); },
               testing::ThrowsMessage<IoError>(
                   AllOf(HasSubstr("cannot open s3://models/gpt2/weights (" + endpoint),
@@ -168,7 +168,7 @@ TEST(S3Faults, NobodyIsThere) {
 std::string list_error(const std::string& body) {
   const FaultyServer server(
       [&](const FaultyRequest&) { return FaultyAnswer{http_answer(200, {}, body)}; });
-  const S3Storage storage(parse_location("s3://models/gpt2"), settings_for(server.endpoint()));
+  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"), settings_for(server.endpoint()));
   try {
     storage.list("");
   } catch (const IoError& error) {
@@ -201,7 +201,7 @@ TEST(S3Faults, AnUploadIsComparedWithWhatWasSent) {
     const FaultyServer server([&](const FaultyRequest&) {
       return FaultyAnswer{http_answer(200, {"ETag: " + etag}, "")};
     });
-    S3Storage storage(parse_location("s3://models"), settings_for(server.endpoint()));
+    storage::S3Storage storage(storage::parse_location("s3://models"), settings_for(server.endpoint()));
     try {
       const auto writer = storage.create("a");
       writer->append(std::string_view("hello"));

@@ -48,25 +48,25 @@ class S3OnAServer : public testing::Test {
   }
   void SetUp() override { LOCKSTEP_NEEDS("s3", test::s3_refusal()); }
 
-  static S3Settings settings() {
-    return S3Settings::from_env(Env([](const std::string& name) -> std::optional<std::string> {
+  static storage::S3Settings settings() {
+    return storage::S3Settings::from_env(base::Env([](const std::string& name) -> std::optional<std::string> {
       const auto env = server_->env();
       const auto found = env.find(name);
       return found == env.end() ? std::nullopt : std::optional(found->second);
     }));
   }
-  static std::unique_ptr<Storage> storage(const std::string& location) {
-    return std::make_unique<S3Storage>(parse_location(location), settings());
+  static std::unique_ptr<storage::Storage> storage(const std::string& location) {
+    return std::make_unique<storage::S3Storage>(storage::parse_location(location), settings());
   }
-  static void put(Storage& storage, const std::string& path, std::string_view text) {
+  static void put(storage::Storage& storage, const std::string& path, std::string_view text) {
     const auto writer = storage.create(path);
     writer->append(text);
     writer->commit();
   }
-  static std::string get(const Storage& storage, const std::string& path) {
+  static std::string get(const storage::Storage& storage, const std::string& path) {
     const auto source = storage.open(path);
     std::string text(source->size(), '?');
-    read_parallel(*source, 0, std::as_writable_bytes(std::span(text)), {4, 1u << 20});
+    storage::read_parallel(*source, 0, std::as_writable_bytes(std::span(text)), {4, 1u << 20});
     return text;
   }
 
@@ -122,7 +122,7 @@ TEST_F(S3OnAServer, ListsMoreThanOneAnswerHolds) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  const std::vector<ObjectInfo> objects = place->list();
+  const std::vector<storage::ObjectInfo> objects = place->list();
   ASSERT_EQ(objects.size(), 1111u);
   for (size_t i = 0; i < objects.size(); ++i) {
     EXPECT_EQ(objects[i].path, fmt::format("{:04}", i));
@@ -151,9 +151,9 @@ TEST_F(S3OnAServer, UploadsInPartsAndShowsThemTogether) {
 
 TEST_F(S3OnAServer, SaysWhoIsNotLetIn) {
   put(*storage("s3://models/x"), "a", "a");
-  S3Settings wrong = settings();
+  storage::S3Settings wrong = settings();
   wrong.secret_key = "not-the-secret";
-  const S3Storage place(parse_location("s3://models/x"), wrong);
+  const storage::S3Storage place(storage::parse_location("s3://models/x"), wrong);
   EXPECT_THAT(
       [&] { place.open("a"); },
       ThrowsMessage<IoError>(AllOf(

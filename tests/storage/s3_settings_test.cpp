@@ -19,8 +19,8 @@ using testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 
-S3Settings settings_of(const Variables& variables) {
-  return S3Settings::from_env(Env([&](const std::string& name) -> std::optional<std::string> {
+storage::S3Settings settings_of(const Variables& variables) {
+  return storage::S3Settings::from_env(base::Env([&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   }));
@@ -43,7 +43,7 @@ class S3SettingsTest : public testing::Test {
 };
 
 TEST_F(S3SettingsTest, WithoutAnythingAreAmazonsAndAnonymous) {
-  const S3Settings settings = settings_of({{"HOME", folder_.path()}});
+  const storage::S3Settings settings = settings_of({{"HOME", folder_.path()}});
   EXPECT_EQ(settings.access_key, "");
   EXPECT_EQ(settings.url("models", "a b/c+"),
             "https://models.s3.us-east-1.amazonaws.com/a%20b/c%2B");
@@ -51,7 +51,7 @@ TEST_F(S3SettingsTest, WithoutAnythingAreAmazonsAndAnonymous) {
 }
 
 TEST_F(S3SettingsTest, TheEnvironmentWins) {
-  const S3Settings settings =
+  const storage::S3Settings settings =
       settings_of(files("[default]\naws_access_key_id = file\naws_secret_access_key = file\n",
                         "[default]\nregion = eu-west-1\n",
                         {{"AWS_ACCESS_KEY_ID", "a"},
@@ -73,7 +73,7 @@ TEST_F(S3SettingsTest, AProfileComesFromBothFiles) {
       "# comment\n[profile night]\nregion = eu-west-1\ns3 =\n  addressing_style = virtual\n"
       "  endpoint_url = http://minio:9000\noutput = json\n",
       {{"AWS_PROFILE", "night"}});
-  const S3Settings settings = settings_of(variables);
+  const storage::S3Settings settings = settings_of(variables);
   EXPECT_EQ(settings.access_key, "k");
   EXPECT_EQ(settings.secret_key, "s=with=equals");
   EXPECT_EQ(settings.region, "eu-west-1");
@@ -100,15 +100,15 @@ TEST_F(S3SettingsTest, MistakesAreNamedAndSecretsAreNot) {
 }
 
 TEST(S3Url, IsEncodedAndSorted) {
-  EXPECT_EQ(percent_encoded("a/b c~_.-\xc3\xa9"), "a%2Fb%20c~_.-%C3%A9");
-  EXPECT_EQ(percent_encoded("a/b?", true), "a/b%3F");
-  EXPECT_EQ(query_text({{"uploads", ""}, {"prefix", "a b"}, {"list-type", "2"}}),
+  EXPECT_EQ(storage::percent_encoded("a/b c~_.-\xc3\xa9"), "a%2Fb%20c~_.-%C3%A9");
+  EXPECT_EQ(storage::percent_encoded("a/b?", true), "a/b%3F");
+  EXPECT_EQ(storage::query_text({{"uploads", ""}, {"prefix", "a b"}, {"list-type", "2"}}),
             "list-type=2&prefix=a%20b&uploads=");
 }
 
 TEST(Digest, IsThatOfOpenssl) {
-  EXPECT_EQ(md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(sha256_hex(std::as_bytes(std::span("abc", 3))),
+  EXPECT_EQ(storage::md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(storage::sha256_hex(std::as_bytes(std::span("abc", 3))),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 TEST(Xml, IsReadAsS3WritesIt) {
-  const XmlElement root = parse_xml(
+  const storage::XmlElement root = storage::parse_xml(
       "\xef\xbb\xbf<?xml version=\"1.0\"?>\n<a:List xmlns:a='http://x/>'>\n <Key>a&amp;b&#x20AC;"
       "&#233;&#128512; </Key><Empty/><Empty x=\"1\" /><Key >second</Key >\n</a:List>\n");
   EXPECT_EQ(root.name, "List");
@@ -47,7 +47,7 @@ TEST(Xml, RefusesTheRest) {
                                   std::string("<!DOCTYPE a><a/>"),
                                   std::string("<a><![CDATA[x]]></a>"),
                                   deep}) {
-    EXPECT_THAT([&] { parse_xml(text); }, ThrowsMessage<FormatError>(HasSubstr("at offset")))
+    EXPECT_THAT([&] { storage::parse_xml(text); }, ThrowsMessage<FormatError>(HasSubstr("at offset")))
         << text;
   }
 }

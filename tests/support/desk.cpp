@@ -10,18 +10,18 @@
 
 namespace lockstep::test {
 
-Desk::Desk(const std::string& script, JobPlace place) : terminal_(make_terminal(-1)) {
+Desk::Desk(const std::string& script, JobPlace place) : terminal_(launch::make_terminal(-1)) {
   ::fcntl(terminal_.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
   resize(33, 77);
   const int fd = terminal_.write.get();
-  ProcessOptions options{.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
+  base::ProcessOptions options{.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
                          .env = std::move(place.env),
                          .stdin_fd = fd,
                          .stdout_fd = fd,
                          .stderr_fd = fd,
                          .new_group = true};
   options.env["NO_COLOR"] = "1";
-  process_ = Process(place.inside ? place.inside(options) : options);
+  process_ = base::Process(place.inside ? place.inside(options) : options);
 }
 
 void Desk::resize(unsigned short rows, unsigned short columns) {
@@ -30,7 +30,7 @@ void Desk::resize(unsigned short rows, unsigned short columns) {
 }
 
 void Desk::type(const std::string& keys) {
-  write_all(terminal_.read.get(), keys.data(), keys.size());
+  base::write_all(terminal_.read.get(), keys.data(), keys.size());
 }
 
 bool Desk::sees(const std::string& part) {
@@ -40,12 +40,12 @@ bool Desk::sees(const std::string& part) {
   });
 }
 
-ExitStatus Desk::wait() {
-  std::optional<ExitStatus> status;
+base::ExitStatus Desk::wait() {
+  std::optional<base::ExitStatus> status;
   EXPECT_TRUE(wait_until([&] { return read_screen(), (status = process_.poll()).has_value(); }))
       << screen_;
   read_screen();
-  return status.value_or(ExitStatus{.code = -1});
+  return status.value_or(base::ExitStatus{.code = -1});
 }
 
 void Desk::read_screen() {

@@ -23,15 +23,15 @@ class Desk {
   bool sees(const std::string& part);
 
   // The script's end; a failure of the test if there is none within kPatience.
-  ExitStatus wait();
+  base::ExitStatus wait();
 
   const std::string& screen() const { return screen_; }
 
  private:
   void read_screen();
 
-  FdPair terminal_;
-  Process process_;
+  base::FdPair terminal_;
+  base::Process process_;
   std::string screen_;
 };
 

@@ -68,7 +68,7 @@ Json run_body(RankBody body, Group& group) {
 }
 
 int rank_main(int channel) {
-  const Env env;
+  const base::Env env;
   const int rank = static_cast<int>(*env.integer("LOCKSTEP_RANK", 0, 1000));
   const int size = static_cast<int>(*env.integer("LOCKSTEP_WORLD_SIZE", 1, 1000));
   log::set_rank(rank);
@@ -118,7 +118,7 @@ class Fleet {
  public:
   Fleet(int world, int nodes, std::shared_ptr<Nursery> nursery)
       : world_(world), nodes_(nodes), nursery_(std::move(nursery)) {
-    server_ = std::make_unique<StoreServer>(StoreServerOptions{.job_id = job_, .secret = secret_});
+    server_ = std::make_unique<base::StoreServer>(base::StoreServerOptions{.job_id = job_, .secret = secret_});
     server_->start();
     for (int rank = 0; rank < world; ++rank) {
       members_.push_back(start_rank(rank));
@@ -134,7 +134,7 @@ class Fleet {
     for (const auto& member : members_) {
       send_json(member->channel(), command);
     }
-    const Deadline deadline = Deadline::after(options.limit);
+    const base::Deadline deadline = base::Deadline::after(options.limit);
     bool is_whole = true;
     for (int rank = 0; rank < world_; ++rank) {
       is_whole &= collect(rank, options, deadline);
@@ -151,7 +151,7 @@ class Fleet {
    public:
     Member(std::shared_ptr<Nursery> nursery, const std::map<std::string, std::string>& env)
         : nursery_(std::move(nursery)) {
-      FdPair pair = make_socket_pair(SOCK_SEQPACKET);
+      base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
       pid_ = nursery_->start(env, pair.write.get());
       channel_ = std::move(pair.read);
     }
@@ -170,14 +170,14 @@ class Fleet {
     Member& operator=(const Member&) = delete;
 
     int channel() const { return channel_.get(); }
-    ExitStatus reap() {
+    base::ExitStatus reap() {
       is_reaped_ = true;
       return nursery_->wait(pid_);
     }
 
    private:
     std::shared_ptr<Nursery> nursery_;
-    UniqueFd channel_;
+    base::UniqueFd channel_;
     pid_t pid_ = -1;
     bool is_reaped_ = false;
   };
@@ -193,7 +193,7 @@ class Fleet {
                       {"LOCKSTEP_NODE_ID", fmt::format("{}-n{}", job_, rank * nodes_ / world_)}});
   }
 
-  bool collect(int rank, const RunOptions& options, Deadline deadline) {
+  bool collect(int rank, const RunOptions& options, base::Deadline deadline) {
     Member& member = *members_[static_cast<size_t>(rank)];
     const bool must_die = std::count(options.dies.begin(), options.dies.end(), rank) != 0;
     pollfd entry{member.channel(), POLLIN, 0};
@@ -206,7 +206,7 @@ class Fleet {
     }
     const Json reply = receive_json(member.channel()).json;
     if (!reply.is_object()) {
-      const ExitStatus status = member.reap();
+      const base::ExitStatus status = member.reap();
       EXPECT_TRUE(must_die) << "rank " << rank << " of " << world_ << " died: " << status.text();
       return must_die;  // it is started anew
     }
@@ -222,10 +222,10 @@ class Fleet {
   const int world_;
   const int nodes_;
   const std::shared_ptr<Nursery> nursery_;
-  const std::string job_ = make_job_id();
-  const std::string secret_ = make_secret();
+  const std::string job_ = base::make_job_id();
+  const std::string secret_ = base::make_secret();
   int num_cases_ = 0;
-  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<base::StoreServer> server_;
   std::vector<std::unique_ptr<Member>> members_;  // destroyed before the server
 };
 

@@ -25,7 +25,7 @@ namespace {
 
 std::string try_read(const std::string& path) {
   try {
-    return read_file(path);
+    return base::read_file(path);
   } catch (const IoError&) {
     return "";  // the process ended while we looked
   }
@@ -35,7 +35,7 @@ std::vector<pid_t> all_pids() {
   std::vector<pid_t> pids;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   while (const dirent* item = ::readdir(folder.get())) {
-    if (const auto pid = parse_integer(item->d_name, 1, INT32_MAX)) {
+    if (const auto pid = base::parse_integer(item->d_name, 1, INT32_MAX)) {
       pids.push_back(static_cast<pid_t>(*pid));
     }
   }
@@ -53,20 +53,20 @@ void default_signals() {
 
 std::string lockstep_program() {
   // Another build of the program under the same tests: an installed one, or one with a sanitizer.
-  return Env().text("LOCKSTEP_TEST_PROGRAM").value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
+  return base::Env().text("LOCKSTEP_TEST_PROGRAM").value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
 }
 
-Output run_lockstep(std::vector<std::string> arguments, std::map<std::string, std::string> env) {
+base::Output run_lockstep(std::vector<std::string> arguments, std::map<std::string, std::string> env) {
   default_signals();
-  ProcessOptions options{.argv = {lockstep_program()}, .env = std::move(env)};
+  base::ProcessOptions options{.argv = {lockstep_program()}, .env = std::move(env)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  Output output = run_process(options, Deadline::after(kPatience));
+  base::Output output = base::run_process(options, base::Deadline::after(kPatience));
   EXPECT_FALSE(output.timed_out) << output.out << output.err;
   return output;
 }
 
 bool wait_until(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
   while (!condition()) {
     if (deadline.expired()) {
       return false;
@@ -131,19 +131,19 @@ void expect_secret_is_hidden(const std::vector<pid_t>& pids) {
 }
 
 Job::Job(std::vector<std::string> arguments, JobPlace place)
-    : mark_("LOCKSTEP_TEST_MARK=" + make_secret()) {
+    : mark_("LOCKSTEP_TEST_MARK=" + base::make_secret()) {
   default_signals();
-  const UniqueFd out = open_file(folder_.path() + "/out", O_WRONLY | O_CREAT | O_APPEND);
-  const UniqueFd err = open_file(folder_.path() + "/err", O_WRONLY | O_CREAT | O_APPEND);
+  const base::UniqueFd out = base::open_file(folder_.path() + "/out", O_WRONLY | O_CREAT | O_APPEND);
+  const base::UniqueFd err = base::open_file(folder_.path() + "/err", O_WRONLY | O_CREAT | O_APPEND);
   const size_t equals = mark_.find('=');
-  ProcessOptions options{.argv = {lockstep_program(), "run"},
+  base::ProcessOptions options{.argv = {lockstep_program(), "run"},
                          .env = std::move(place.env),
                          .stdout_fd = out.get(),
                          .stderr_fd = err.get(),
                          .new_group = true};
   options.env[mark_.substr(0, equals)] = mark_.substr(equals + 1);
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-  process_ = Process(place.inside ? place.inside(options) : options);
+  process_ = base::Process(place.inside ? place.inside(options) : options);
 }
 
 std::vector<pid_t> Job::guardians() const {
@@ -175,20 +175,20 @@ std::vector<pid_t> Job::processes() const {
 }
 
 std::string Job::out() const {
-  return read_file(folder_.path() + "/out");
+  return base::read_file(folder_.path() + "/out");
 }
 std::string Job::err() const {
-  return read_file(folder_.path() + "/err");
+  return base::read_file(folder_.path() + "/err");
 }
 
 bool Job::wait_for_output(const std::string& part, int times) {
   return wait_until([&] { return count(out(), part) >= times; });
 }
 
-ExitStatus Job::wait(std::chrono::seconds patience) {
-  const auto status = process_.wait(Deadline::after(patience));
+base::ExitStatus Job::wait(std::chrono::seconds patience) {
+  const auto status = process_.wait(base::Deadline::after(patience));
   EXPECT_TRUE(status.has_value()) << "it still runs; it said: " << out() << err();
-  return status.value_or(ExitStatus{.code = -1});
+  return status.value_or(base::ExitStatus{.code = -1});
 }
 
 bool Job::is_gone() const {

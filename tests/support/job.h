@@ -20,7 +20,7 @@ inline constexpr auto kPatience = std::chrono::seconds(30);
 std::string lockstep_program();
 
 // Runs `lockstep ARGUMENTS` to its end.
-Output run_lockstep(std::vector<std::string> arguments,
+base::Output run_lockstep(std::vector<std::string> arguments,
                     std::map<std::string, std::string> env = {});
 
 // Polls until `condition` holds; false if it does not within kPatience.
@@ -39,7 +39,7 @@ void expect_secret_is_hidden(const std::vector<pid_t>& pids);
 // environment, by which leftovers are found.
 struct JobPlace {
   std::map<std::string, std::string> env;                // added to this process's
-  std::function<ProcessOptions(ProcessOptions)> inside;  // TestNodes::inside(); empty: here
+  std::function<base::ProcessOptions(base::ProcessOptions)> inside;  // TestNodes::inside(); empty: here
 };
 
 class Job {
@@ -61,7 +61,7 @@ class Job {
   void kill(int signal) { process_.kill(signal); }
 
   // Its end; a failure of the test if there is none within `patience`.
-  ExitStatus wait(std::chrono::seconds patience = kPatience);
+  base::ExitStatus wait(std::chrono::seconds patience = kPatience);
 
   // True once nobody is left.
   bool is_gone() const;
@@ -69,7 +69,7 @@ class Job {
  private:
   TempFolder folder_;
   std::string mark_;
-  Process process_;
+  base::Process process_;
 };
 
 }  // namespace lockstep::test

@@ -36,7 +36,7 @@ void send_json(int socket, const nlohmann::json& json, int fd) {
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
   if (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
-    throw IoError("test channel: {}", errno_text(errno));
+    throw IoError("test channel: {}", base::errno_text(errno));
   }
 }
 
@@ -59,7 +59,7 @@ JsonMessage receive_json(int socket) {
   if (const cmsghdr* header = CMSG_FIRSTHDR(&message)) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    received.fd = UniqueFd(fd);
+    received.fd = base::UniqueFd(fd);
   }
   return received;
 }

@@ -28,7 +28,7 @@ constexpr int kMaxNodes = 99;
 constexpr const char* kHosts = "/run/hosts";  // in the node; bound over its /etc/hosts
 
 void run_tool(std::vector<std::string> argv) {
-  Output output = run_process({.argv = argv}, Deadline::after(kToolTime));
+  base::Output output = base::run_process({.argv = argv}, base::Deadline::after(kToolTime));
   if (!output.status.ok()) {
     while (output.err.ends_with('\n')) {
       output.err.pop_back();
@@ -53,7 +53,7 @@ std::vector<pid_t> others_in_network(pid_t member) {
   std::vector<pid_t> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   while (const dirent* item = ::readdir(folder.get())) {
-    const auto pid = parse_integer(item->d_name, 1, INT32_MAX);
+    const auto pid = base::parse_integer(item->d_name, 1, INT32_MAX);
     struct stat its {};
     if (pid && *pid != member && ::stat(fmt::format("/proc/{}/ns/net", *pid).c_str(), &its) == 0 &&
         its.st_ino == mine.st_ino && its.st_dev == mine.st_dev) {
@@ -65,7 +65,7 @@ std::vector<pid_t> others_in_network(pid_t member) {
 
 void check(int result, const char* what) {
   if (result != 0) {
-    throw IoError("nodes: {}: {}", what, errno_text(errno));
+    throw IoError("nodes: {}: {}", what, base::errno_text(errno));
   }
 }
 
@@ -75,7 +75,7 @@ void make_own_machine(const std::string& host_name) {
   check(::mount("none", "/", nullptr, MS_REC | MS_SLAVE, nullptr), "make / a slave mount");
   check(::mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755"), "mount /run");
   check(::mkdir("/run/sshd", 0755), "mkdir /run/sshd");
-  open_file(kHosts, O_WRONLY | O_CREAT);
+  base::open_file(kHosts, O_WRONLY | O_CREAT);
   check(::mount(kHosts, "/etc/hosts", nullptr, MS_BIND, nullptr), "bind /etc/hosts");
 }
 
@@ -97,12 +97,12 @@ void hold_until_closed(int life) {
 }  // namespace
 
 TestNodes::Holder TestNodes::start_holder(const std::string& host_name) {
-  FdPair life = make_pipe();
-  FdPair ready = make_pipe();
-  const pid_t pid = fork_child([&] {
+  base::FdPair life = base::make_pipe();
+  base::FdPair ready = base::make_pipe();
+  const pid_t pid = base::fork_child([&] {
     // Neither a Ctrl-C nor the end of the test's terminal may end it before its node's processes.
     ::setsid();
-    close_all_except({life.read.get(), ready.write.get()});
+    base::close_all_except({life.read.get(), ready.write.get()});
     try {
       if (host_name.empty()) {
         check(::unshare(CLONE_NEWNET), "unshare the switch's network");
@@ -111,7 +111,7 @@ TestNodes::Holder TestNodes::start_holder(const std::string& host_name) {
       }
     } catch (const IoError& error) {
       const std::string text = error.what();
-      write_all(ready.write.get(), text.data(), text.size());
+      base::write_all(ready.write.get(), text.data(), text.size());
       return 1;
     }
     ready.write.reset();
@@ -178,7 +178,7 @@ std::string TestNodes::host_name(int node) const {
   return fmt::format("node{}", node);
 }
 
-ProcessOptions TestNodes::inside(int node, ProcessOptions options) const {
+base::ProcessOptions TestNodes::inside(int node, base::ProcessOptions options) const {
   const std::string names = fmt::format("/proc/{}/ns", nodes_.at(static_cast<size_t>(node)).pid);
   const std::vector<std::string> enter{
       "nsenter",
@@ -206,9 +206,9 @@ std::vector<pid_t> TestNodes::processes(int node) const {
 void TestNodes::write_hosts(int node, const std::string& text) {
   // In place: a new file of that name would not be the one that is bound over /etc/hosts.
   const pid_t holder = nodes_.at(static_cast<size_t>(node)).pid;
-  const UniqueFd file =
-      open_file(fmt::format("/proc/{}/root{}", holder, kHosts), O_WRONLY | O_TRUNC);
-  write_all(file.get(), text.data(), text.size());
+  const base::UniqueFd file =
+      base::open_file(fmt::format("/proc/{}/root{}", holder, kHosts), O_WRONLY | O_TRUNC);
+  base::write_all(file.get(), text.data(), text.size());
 }
 
 void TestNodes::remove() noexcept {

@@ -37,7 +37,7 @@ class TestNodes {
 
   // The same program, started inside the node, in the same folder: for Process and run_process().
   // The pid is the program's own, and it dies with the thread that started it, as it would outside.
-  ProcessOptions inside(int node, ProcessOptions options) const;
+  base::ProcessOptions inside(int node, base::ProcessOptions options) const;
 
   // The switch's side of the node's cable goes down or up: packets vanish, nobody gets a reset.
   void cut_link(int node);
@@ -52,7 +52,7 @@ class TestNodes {
  private:
   struct Holder {
     pid_t pid = -1;
-    UniqueFd life;  // its holder ends when this closes, also because the test's process is gone
+    base::UniqueFd life;  // its holder ends when this closes, also because the test's process is gone
   };
   static Holder start_holder(const std::string& host_name);  // "" for the switch
   void add_node();

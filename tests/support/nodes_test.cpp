@@ -50,7 +50,7 @@ for line in sys.stdin:
         print("nothing", flush=True)
 )";
 
-std::string read_line(const UniqueFd& fd) {
+std::string read_line(const base::UniqueFd& fd) {
   std::string text;
   char letter = 0;
   while (::read(fd.get(), &letter, 1) == 1 && letter != '\n') {
@@ -60,14 +60,14 @@ std::string read_line(const UniqueFd& fd) {
 }
 
 std::string host_view() {
-  const Output links = run_process({.argv = {"ip", "-brief", "link"}}, Deadline::after(kPatience));
-  return links.out + read_file("/proc/self/mountinfo");
+  const base::Output links = base::run_process({.argv = {"ip", "-brief", "link"}}, base::Deadline::after(kPatience));
+  return links.out + base::read_file("/proc/self/mountinfo");
 }
 
 // A zombie that its parent has yet to notice does not run any more: it has no program.
 bool is_gone(pid_t pid) {
   const std::string program = fmt::format("/proc/{}/exe", pid);
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
   char target[1];
   while (::readlink(program.c_str(), target, sizeof target) > 0) {
     if (deadline.expired()) {
@@ -88,39 +88,39 @@ TEST_F(Nodes, HaveNamesAndAddressesOfTheirOwn) {
   for (int node = 0; node < nodes.size(); ++node) {
     const std::string script =
         "hostname; getent ahostsv4 node2 | head -n 1; ip -brief -4 address show eth0; pwd";
-    const Output output =
-        run_process(nodes.inside(node, {.argv = {"sh", "-c", script}}), Deadline::after(kPatience));
+    const base::Output output =
+        base::run_process(nodes.inside(node, {.argv = {"sh", "-c", script}}), base::Deadline::after(kPatience));
     EXPECT_THAT(output.out, HasSubstr(nodes.host_name(node) + "\n"));
     EXPECT_THAT(output.out, HasSubstr("10.88.0.3"));
     EXPECT_THAT(output.out, HasSubstr(nodes.address(node) + "/24"));
     EXPECT_THAT(output.out, HasSubstr(::get_current_dir_name()));
   }
   nodes.write_hosts(0, "127.0.1.1 node0\n");
-  const Output output = run_process(nodes.inside(0, {.argv = {"getent", "hosts", "node0"}}),
-                                    Deadline::after(kPatience));
+  const base::Output output = base::run_process(nodes.inside(0, {.argv = {"getent", "hosts", "node0"}}),
+                                    base::Deadline::after(kPatience));
   EXPECT_THAT(output.out, HasSubstr("127.0.1.1"));
 }
 
 TEST_F(Nodes, LosePacketsWhileTheLinkIsCut) {
   TestNodes nodes(2);
-  FdPair served = make_pipe();
-  FdPair asked = make_pipe();
-  FdPair heard = make_pipe();
-  const Process server(nodes.inside(
+  base::FdPair served = base::make_pipe();
+  base::FdPair asked = base::make_pipe();
+  base::FdPair heard = base::make_pipe();
+  const base::Process server(nodes.inside(
       0, {.argv = {"python3", "-c", kServer}, .env = {}, .stdout_fd = served.write.get()}));
   const std::string port = read_line(served.read);
-  const Process client(nodes.inside(1, {.argv = {"python3", "-c", kClient, port},
+  const base::Process client(nodes.inside(1, {.argv = {"python3", "-c", kClient, port},
                                         .env = {},
                                         .stdin_fd = asked.read.get(),
                                         .stdout_fd = heard.write.get()}));
   EXPECT_THAT(nodes.processes(0), ::testing::ElementsAre(server.pid()));
-  write_all(asked.write.get(), "hello\n", 6);
+  base::write_all(asked.write.get(), "hello\n", 6);
   EXPECT_EQ(read_line(heard.read), "['hello']");
   nodes.cut_link(1);
-  write_all(asked.write.get(), "lost\n", 5);
+  base::write_all(asked.write.get(), "lost\n", 5);
   EXPECT_EQ(read_line(heard.read), "nothing");
   nodes.mend_link(1);
-  write_all(asked.write.get(), "again\n", 6);
+  base::write_all(asked.write.get(), "again\n", 6);
   EXPECT_EQ(read_line(heard.read), "['lost', 'again']");  // late, by TCP's own repetition
 }
 
@@ -130,7 +130,7 @@ TEST_F(Nodes, LeaveNothingBehind) {
   {
     TestNodes nodes(2);
     const std::string script = "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >&- 2>&- &";
-    run_process(nodes.inside(1, {.argv = {"sh", "-c", script}}), Deadline::after(kPatience));
+    base::run_process(nodes.inside(1, {.argv = {"sh", "-c", script}}), base::Deadline::after(kPatience));
     left = nodes.processes(1);
     EXPECT_THAT(left, SizeIs(2));
     EXPECT_THAT(nodes.processes(0), SizeIs(0));
@@ -142,16 +142,16 @@ TEST_F(Nodes, LeaveNothingBehind) {
 }
 
 TEST_F(Nodes, GoWithAKilledTest) {
-  FdPair pipe = make_pipe();
-  const pid_t test = fork_child([&] {
+  base::FdPair pipe = base::make_pipe();
+  const pid_t test = base::fork_child([&] {
     TestNodes nodes(1);
     const std::string script = "setsid sh -c 'echo $$; exec sleep 1000' & wait";
-    const Process process(
+    const base::Process process(
         nodes.inside(0, {.argv = {"sh", "-c", script}, .env = {}, .stdout_fd = pipe.write.get()}));
     ::pause();
     return 0;
   });
-  const auto daemon = parse_integer(read_line(pipe.read), 1, INT32_MAX);
+  const auto daemon = base::parse_integer(read_line(pipe.read), 1, INT32_MAX);
   ASSERT_TRUE(daemon);
   ::kill(test, SIGKILL);
   ASSERT_EQ(::waitpid(test, nullptr, 0), test);

@@ -31,13 +31,13 @@ Json ask(int socket, const Json& question, int fd = -1) {
 }  // namespace
 
 Nursery::Nursery(const std::map<std::string, std::string>& env) {
-  FdPair pair = make_socket_pair(SOCK_SEQPACKET);
-  ProcessOptions options;
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
+  base::ProcessOptions options;
   options.argv = {"/proc/self/exe"};
   options.env = env;
   options.env[kSocketVariable] = std::to_string(pair.write.get());
   options.inherit_fds = {pair.write.get()};
-  process_ = Process(options);
+  process_ = base::Process(options);
   socket_ = std::move(pair.read);
 }
 
@@ -49,16 +49,16 @@ pid_t Nursery::start(const std::map<std::string, std::string>& env, int channel)
   return pid;
 }
 
-ExitStatus Nursery::wait(pid_t pid) {
-  return ExitStatus::from_wait(ask(socket_.get(), {{"wait", pid}}).at("status"));
+base::ExitStatus Nursery::wait(pid_t pid) {
+  return base::ExitStatus::from_wait(ask(socket_.get(), {{"wait", pid}}).at("status"));
 }
 
 bool is_nursery() {
-  return Env().has(kSocketVariable);
+  return base::Env().has(kSocketVariable);
 }
 
 std::optional<int> forked_rank() {
-  UniqueFd socket(static_cast<int>(*Env().integer(kSocketVariable, 0, 1 << 20)));
+  base::UniqueFd socket(static_cast<int>(*base::Env().integer(kSocketVariable, 0, 1 << 20)));
   const pid_t nursery = ::getpid();
   for (;;) {
     JsonMessage question = receive_json(socket.get());

@@ -24,11 +24,11 @@ class Nursery {
   pid_t start(const std::map<std::string, std::string>& env, int channel);
 
   // Reaps it; blocks until it has ended.
-  ExitStatus wait(pid_t pid);
+  base::ExitStatus wait(pid_t pid);
 
  private:
-  UniqueFd socket_;
-  Process process_;
+  base::UniqueFd socket_;
+  base::Process process_;
 };
 
 // True in a process that Nursery() has started. forked_rank() then forks as it is told, and returns

@@ -43,7 +43,7 @@ inline void refuse_call(uint32_t number, uint32_t error, std::optional<ArgumentR
   const sock_fprog program{.len = static_cast<unsigned short>(rules.size()),
                            .filter = rules.data()};
   ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << errno_text(errno);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0) << base::errno_text(errno);
 }
 
 }  // namespace lockstep::test

@@ -36,14 +36,14 @@ std::string endpoint_in(const std::string& log) {
 }  // namespace
 
 S3Server::S3Server(const std::string& folder, const std::string& address) {
-  const UniqueFd log(::memfd_create("rclone-log", MFD_CLOEXEC));
+  const base::UniqueFd log(::memfd_create("rclone-log", MFD_CLOEXEC));
   process_ =
-      Process({.argv = {server_program(), "serve", "s3", "--config", "/dev/null", "--auth-key",
+      base::Process({.argv = {server_program(), "serve", "s3", "--config", "/dev/null", "--auth-key",
                         key() + "," + secret(), "--addr", address + ":0", folder},
                .stdout_fd = log.get(),
                .stderr_fd = log.get()});
   std::string text;
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
   while (endpoint_in(text).empty()) {
     if (process_.poll() || deadline.expired()) {
       throw IoError("rclone serve s3 did not start: {}", text);
@@ -65,8 +65,8 @@ std::map<std::string, std::string> S3Server::env() const {
 std::optional<std::string> s3_refusal() {
   static const auto refusal = []() -> std::optional<std::string> {
     try {
-      const Output output =
-          run_process({.argv = {server_program(), "version"}}, Deadline::after(kPatience));
+      const base::Output output =
+          base::run_process({.argv = {server_program(), "version"}}, base::Deadline::after(kPatience));
       if (output.status.ok()) {
         return std::nullopt;
       }

@@ -25,7 +25,7 @@ class S3Server {
   std::map<std::string, std::string> env() const;
 
  private:
-  Process process_;
+  base::Process process_;
   std::string endpoint_;
 };
 

@@ -54,12 +54,12 @@ KillWait=10
 )";
 
 void write_text(const std::string& path, const std::string& text, int mode) {
-  const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
-  write_all(file.get(), text.data(), text.size());
+  const base::UniqueFd file = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+  base::write_all(file.get(), text.data(), text.size());
 }
 
 std::string read_text(const std::string& path) {
-  return std::filesystem::exists(path) ? read_file(path) : "";
+  return std::filesystem::exists(path) ? base::read_file(path) : "";
 }
 
 // The value of NAME in "NAME=value OTHER=value ...".
@@ -73,7 +73,7 @@ std::string field(const std::string& line, const std::string& name) {
 }
 
 template <typename Condition>
-bool wait_until(Deadline deadline, Condition condition) {
+bool wait_until(base::Deadline deadline, Condition condition) {
   while (!condition()) {
     if (deadline.expired()) {
       return false;
@@ -103,7 +103,7 @@ SlurmCluster::SlurmCluster(const TestNodes& nodes, SlurmOptions options)
   start(0, {kMunged, "--foreground", "--force", "--key-file=" + folder + "/munge.key",
             "--socket=" + folder + "/munge.sock", "--pid-file=" + folder + "/munged.pid",
             "--log-file=" + folder + "/munged.log", "--seed-file=" + folder + "/munged.seed"});
-  if (!wait_until(Deadline::after(kStartTime),
+  if (!wait_until(base::Deadline::after(kStartTime),
                   [&] { return std::filesystem::exists(folder + "/munge.sock"); })) {
     throw IoError("slurm: munged does not start: {}", logs());
   }
@@ -111,8 +111,8 @@ SlurmCluster::SlurmCluster(const TestNodes& nodes, SlurmOptions options)
   for (int node = 0; node < nodes_.size(); ++node) {
     start(node, {kDaemon, "-D", "-N", nodes_.host_name(node), "-f", folder + "/slurm.conf"});
   }
-  if (!wait_until(Deadline::after(kStartTime), [this] { return is_idle(); })) {
-    throw IoError("slurm: the nodes are not idle after {}: {}", to_text(kStartTime), logs());
+  if (!wait_until(base::Deadline::after(kStartTime), [this] { return is_idle(); })) {
+    throw IoError("slurm: the nodes are not idle after {}: {}", base::to_text(kStartTime), logs());
   }
 }
 
@@ -121,7 +121,7 @@ SlurmCluster::~SlurmCluster() {
   for (auto daemon = daemons_.rbegin(); daemon != daemons_.rend(); ++daemon) {
     daemon->kill(SIGTERM);
   }
-  const Deadline deadline = Deadline::after(kStopTime);
+  const base::Deadline deadline = base::Deadline::after(kStopTime);
   for (auto& daemon : daemons_) {
     daemon.wait(deadline);
   }
@@ -139,12 +139,12 @@ void SlurmCluster::write_files() const {
   config += "PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
   std::filesystem::create_directory(folder + "/state");
   write_text(folder + "/slurm.conf", config, 0644);
-  write_text(folder + "/munge.key", make_secret(), 0600);
+  write_text(folder + "/munge.key", base::make_secret(), 0600);
 }
 
 void SlurmCluster::start(int node, std::vector<std::string> argv) {
   // What it says before it has a log.
-  const UniqueFd out = open_file(fmt::format("{}/daemon{}.log", options_.folder, daemons_.size()),
+  const base::UniqueFd out = base::open_file(fmt::format("{}/daemon{}.log", options_.folder, daemons_.size()),
                                  O_WRONLY | O_CREAT | O_APPEND);
   daemons_.emplace_back(nodes_.inside(node, {.argv = std::move(argv),
                                              .env = client_env(),
@@ -153,8 +153,8 @@ void SlurmCluster::start(int node, std::vector<std::string> argv) {
 }
 
 bool SlurmCluster::is_idle() const {
-  const Output output = run_process(client({.argv = {"sinfo", "--noheader", "--format=%T %D"}}),
-                                    Deadline::after(kClientTime));
+  const base::Output output = base::run_process(client({.argv = {"sinfo", "--noheader", "--format=%T %D"}}),
+                                    base::Deadline::after(kClientTime));
   return output.out == fmt::format("idle {}\n", nodes_.size());
 }
 
@@ -162,18 +162,18 @@ std::map<std::string, std::string> SlurmCluster::client_env() const {
   return {{"SLURM_CONF", options_.folder + "/slurm.conf"}};
 }
 
-ProcessOptions SlurmCluster::client(ProcessOptions options) const {
+base::ProcessOptions SlurmCluster::client(base::ProcessOptions options) const {
   options.env.merge(client_env());
   return nodes_.inside(0, std::move(options));
 }
 
-Output SlurmCluster::srun(std::vector<std::string> arguments) const {
+base::Output SlurmCluster::srun(std::vector<std::string> arguments) const {
   arguments.insert(arguments.begin(), "srun");
-  return run_process(client({.argv = std::move(arguments)}), Deadline::after(kJobTime));
+  return base::run_process(client({.argv = std::move(arguments)}), base::Deadline::after(kJobTime));
 }
 
 std::string SlurmCluster::run_client(std::vector<std::string> argv) const {
-  const Output output = run_process(client({.argv = argv}), Deadline::after(kClientTime));
+  const base::Output output = base::run_process(client({.argv = argv}), base::Deadline::after(kClientTime));
   if (!output.status.ok()) {
     throw IoError("slurm: {} failed ({}): {}", argv[0], output.status.text(), output.err);
   }
@@ -195,8 +195,8 @@ std::string SlurmCluster::job_output(const std::string& job) const {
   return read_text(fmt::format("{}/{}.out", options_.folder, job));
 }
 
-Output SlurmCluster::wait_for_job(const std::string& job) const {
-  Output output;
+base::Output SlurmCluster::wait_for_job(const std::string& job) const {
+  base::Output output;
   std::string line;
   // Not `sbatch --wait`, which looks every ten seconds.
   const auto has_ended = [&] {
@@ -205,7 +205,7 @@ Output SlurmCluster::wait_for_job(const std::string& job) const {
     return state != "PENDING" && state != "CONFIGURING" && state != "RUNNING" &&
            state != "SUSPENDED" && state != "COMPLETING";
   };
-  if (!wait_until(Deadline::after(kJobTime), has_ended)) {
+  if (!wait_until(base::Deadline::after(kJobTime), has_ended)) {
     output.timed_out = true;
     run_client({"scancel", job});
   }
@@ -215,7 +215,7 @@ Output SlurmCluster::wait_for_job(const std::string& job) const {
   return output;
 }
 
-Output SlurmCluster::sbatch_and_wait(const std::string& script,
+base::Output SlurmCluster::sbatch_and_wait(const std::string& script,
                                      std::vector<std::string> flags) const {
   return wait_for_job(sbatch(script, std::move(flags)));
 }

@@ -36,10 +36,10 @@ class SlurmCluster {
   std::map<std::string, std::string> client_env() const;
 
   // A program on node 0 with that environment: for Process and run_process().
-  ProcessOptions client(ProcessOptions options) const;
+  base::ProcessOptions client(base::ProcessOptions options) const;
 
   // `srun ARGUMENTS` on node 0, to its end.
-  Output srun(std::vector<std::string> arguments) const;
+  base::Output srun(std::vector<std::string> arguments) const;
 
   // Submits a script, with further flags of sbatch, and returns the job's number.
   std::string sbatch(const std::string& script, std::vector<std::string> flags = {}) const;
@@ -49,8 +49,8 @@ class SlurmCluster {
 
   // The end of a job: how its script ended, and what it wrote to its output and error. timed_out if
   // there is none within a minute; the job is then cancelled.
-  Output wait_for_job(const std::string& job) const;
-  Output sbatch_and_wait(const std::string& script, std::vector<std::string> flags = {}) const;
+  base::Output wait_for_job(const std::string& job) const;
+  base::Output sbatch_and_wait(const std::string& script, std::vector<std::string> flags = {}) const;
 
   // The last lines of every log: for the messages of tests that fail.
   std::string logs() const;
@@ -63,7 +63,7 @@ class SlurmCluster {
 
   const TestNodes& nodes_;
   SlurmOptions options_;
-  std::vector<Process> daemons_;
+  std::vector<base::Process> daemons_;
 };
 
 // Why there can be no such cluster here, if there can be none.

@@ -17,8 +17,8 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr const char* kServer = "/usr/sbin/sshd";  // it insists on its full path
 
-void run_tool(const ProcessOptions& options) {
-  const Output output = run_process(options, Deadline::after(kPatience));
+void run_tool(const base::ProcessOptions& options) {
+  const base::Output output = base::run_process(options, base::Deadline::after(kPatience));
   if (!output.status.ok()) {
     throw IoError("`{}` failed: {}", fmt::join(options.argv, " "), output.err);
   }
@@ -31,7 +31,7 @@ void make_key(const std::string& path) {
 // The host's /etc/passwd, but root has an empty home and a plain shell: start-up files of the real
 // one would be read by every command over ssh, and cut off in the middle when a test kills it.
 std::string passwd_with_home(const std::string& home) {
-  std::istringstream lines(read_file("/etc/passwd"));
+  std::istringstream lines(base::read_file("/etc/passwd"));
   std::string text;
   for (std::string line; std::getline(lines, line);) {
     text += line.starts_with("root:") ? fmt::format("root:x:0:0:root:{}:/bin/sh", home) : line;
@@ -63,17 +63,17 @@ SshServers::SshServers(const TestNodes& nodes, const std::string& folder)
   for (const char* name : {"/user_key", "/wrong_key", "/host_key"}) {
     make_key(folder_ + name);
   }
-  write_file_atomically(config_, client_config(folder_, folder_ + "/user_key"));
-  write_file_atomically(wrong_config_, client_config(folder_, folder_ + "/wrong_key"));
-  write_file_atomically(folder_ + "/authorized_keys", read_file(folder_ + "/user_key.pub"));
+  base::write_file_atomically(config_, client_config(folder_, folder_ + "/user_key"));
+  base::write_file_atomically(wrong_config_, client_config(folder_, folder_ + "/wrong_key"));
+  base::write_file_atomically(folder_ + "/authorized_keys", base::read_file(folder_ + "/user_key.pub"));
   std::string known;
   for (int node = 0; node < nodes_.size(); ++node) {
     known += fmt::format("{},{} {}", nodes_.host_name(node), nodes_.address(node),
-                         read_file(folder_ + "/host_key.pub"));
+                         base::read_file(folder_ + "/host_key.pub"));
   }
-  write_file_atomically(folder_ + "/known_hosts", known);
+  base::write_file_atomically(folder_ + "/known_hosts", known);
   std::filesystem::create_directory(folder_ + "/home");
-  write_file_atomically(folder_ + "/passwd", passwd_with_home(folder_ + "/home"));
+  base::write_file_atomically(folder_ + "/passwd", passwd_with_home(folder_ + "/home"));
   for (int node = 0; node < nodes_.size(); ++node) {
     run_tool(
         nodes_.inside(node, {.argv = {"mount", "--bind", folder_ + "/passwd", "/etc/passwd"}}));
@@ -84,7 +84,7 @@ SshServers::SshServers(const TestNodes& nodes, const std::string& folder)
 void SshServers::start(int node) {
   const std::string config = fmt::format("{}/sshd_config_{}", folder_, node);
   const std::string log = fmt::format("{}/sshd_log_{}", folder_, node);
-  write_file_atomically(config, fmt::format("ListenAddress {}\n"
+  base::write_file_atomically(config, fmt::format("ListenAddress {}\n"
                                             "HostKey {}/host_key\n"
                                             "AuthorizedKeysFile {}/authorized_keys\n"
                                             "StrictModes no\n"  // /tmp is writable by all
@@ -97,8 +97,8 @@ void SshServers::start(int node) {
                                             nodes_.address(node), folder_, folder_));
   servers_.emplace_back(
       nodes_.inside(node, {.argv = {kServer, "-D", "-f", config, "-E", log}, .new_group = true}));
-  const Deadline deadline = Deadline::after(kPatience);
-  const auto text = [&log] { return std::filesystem::exists(log) ? read_file(log) : ""; };
+  const base::Deadline deadline = base::Deadline::after(kPatience);
+  const auto text = [&log] { return std::filesystem::exists(log) ? base::read_file(log) : ""; };
   while (text().find("Server listening") == std::string::npos) {
     if (servers_.back().poll() || deadline.expired()) {
       throw IoError("the ssh server of node {} does not listen: {}", node, text());

@@ -35,7 +35,7 @@ class SshServers {
   std::string folder_;
   std::string config_;
   std::string wrong_config_;
-  std::vector<Process> servers_;
+  std::vector<base::Process> servers_;
 };
 
 // Why there can be no ssh server here, if there can be none.

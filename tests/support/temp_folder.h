@@ -19,7 +19,7 @@ class TempFolder {
   TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      throw IoError("cannot make {}: {}", name, errno_text(errno));
+      throw IoError("cannot make {}: {}", name, base::errno_text(errno));
     }
     path_ = name;
   }
@@ -35,8 +35,8 @@ class TempFolder {
 
   // Makes a file and returns its path.
   std::string file(const std::string& name, const std::string& text, int mode = 0644) const {
-    const UniqueFd fd = open_file(at(name), O_WRONLY | O_CREAT | O_TRUNC, mode);
-    write_all(fd.get(), text.data(), text.size());
+    const base::UniqueFd fd = base::open_file(at(name), O_WRONLY | O_CREAT | O_TRUNC, mode);
+    base::write_all(fd.get(), text.data(), text.size());
     return at(name);
   }
 

@@ -143,7 +143,7 @@ const Ranges kDigits = {{0x30, 0x39},     {0x660, 0x669},     {0x966, 0x96f},   
 
 std::string utf8(char32_t point) {
   std::string text;
-  append_utf8(text, point);
+  tokenizers::append_utf8(text, point);
   return text;
 }
 

@@ -14,7 +14,7 @@ namespace lockstep::test {
 namespace {
 
 using nlohmann::json;
-using Step = TextNormalizer::Step;
+using Step = tokenizers::TextNormalizer::Step;
 
 const std::vector<std::string> kNames = {"uncased", "cased",    "bpe",    "added",
                                          "steps",   "composed", "roberta"};
@@ -80,7 +80,7 @@ TEST(TokenizerParity, AwkwardTextsHaveTheSameIdsAndDecodeToTheSame) {
 // --- every code point
 // ------------------------------------------------------------------------------
 
-std::vector<TextNormalizer> all_normalizers() {
+std::vector<tokenizers::TextNormalizer> all_normalizers() {
   const std::vector<std::vector<Step>> steps = {
       {Step::Clean, Step::SpaceChinese, Step::StripAccents, Step::Lowercase},
       {Step::Clean, Step::SpaceChinese},
@@ -89,9 +89,9 @@ std::vector<TextNormalizer> all_normalizers() {
       {Step::Compose},
       {Step::StripMarks},
       {Step::Lowercase}};
-  std::vector<TextNormalizer> normalizers;
+  std::vector<tokenizers::TextNormalizer> normalizers;
   for (const std::vector<Step>& list : steps) {
-    TextNormalizer& normalizer = normalizers.emplace_back();
+    tokenizers::TextNormalizer& normalizer = normalizers.emplace_back();
     for (const Step step : list) {
       normalizer.add(step);
     }
@@ -102,13 +102,13 @@ std::vector<TextNormalizer> all_normalizers() {
 // Where a word begins and ends, in code points.
 void add_place(std::vector<int32_t>& places, std::string_view text, std::string_view word) {
   const auto begin = static_cast<size_t>(word.data() - text.data());
-  places.push_back(static_cast<int32_t>(count_code_points(text.substr(0, begin))));
-  places.push_back(static_cast<int32_t>(count_code_points(text.substr(0, begin + word.size()))));
+  places.push_back(static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin))));
+  places.push_back(static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin + word.size()))));
 }
 
 std::vector<int32_t> places_of_words(std::string_view text) {
   std::vector<int32_t> places;
-  for_each_bert_word(text, [&](std::string_view word) { add_place(places, text, word); });
+  tokenizers::for_each_bert_word(text, [&](std::string_view word) { add_place(places, text, word); });
   return places;
 }
 
@@ -117,14 +117,14 @@ std::vector<int32_t> places_of_pieces(std::string_view text) {
   const char* const end = text.data() + text.size();
   for (const char* at = text.data(); at != end;) {
     const char* const begin = at;
-    at = end_of_piece(at, end);
+    at = tokenizers::end_of_piece(at, end);
     add_place(places, text, {begin, static_cast<size_t>(at - begin)});
   }
   return places;
 }
 
 TEST(TokenizerParity, EveryCodePointIsNormalizedAndCutAlike) {
-  const std::vector<TextNormalizer> normalizers = all_normalizers();
+  const std::vector<tokenizers::TextNormalizer> normalizers = all_normalizers();
   const std::vector<std::string> lines = golden_lines("points.txt");
   constexpr char32_t kPerLine = 2048;
   ASSERT_EQ(lines.size() * kPerLine, 0x110000u);
@@ -136,7 +136,7 @@ TEST(TokenizerParity, EveryCodePointIsNormalizedAndCutAlike) {
         continue;
       }
       std::string letter;
-      append_utf8(letter, point);
+      tokenizers::append_utf8(letter, point);
       const std::string text = fmt::format("a{}\u0300b {}1", letter, letter);
       for (size_t i = 0; i < normalizers.size(); ++i) {
         normalizers[i].apply(text, normalized);

@@ -28,7 +28,7 @@ std::vector<std::string> golden_lines(const std::string& name) {
 }
 
 const json& tokenizer_cases() {
-  static const json cases = json::parse(read_file(tokenizer_golden("cases.json")));
+  static const json cases = json::parse(base::read_file(tokenizer_golden("cases.json")));
   return cases;
 }
 
@@ -36,13 +36,13 @@ json described_tokenizer(const std::string& name) {
   json description = tokenizer_cases().at("tokenizers").at(name);
   json& model = description.at("model");
   if (model.at("type") == "BPE") {
-    model["vocab"] = json::parse(read_file(tokenizer_golden("bpe/vocab.json")));
+    model["vocab"] = json::parse(base::read_file(tokenizer_golden("bpe/vocab.json")));
     model["merges"] = golden_lines("bpe/merges.txt");
     return description;
   }
   const bool is_uncased = name == "uncased" || name == "added";
   std::istringstream vocabulary(
-      read_file(tokenizer_golden(is_uncased ? "uncased/vocab.txt" : "cased/vocab.txt")));
+      base::read_file(tokenizer_golden(is_uncased ? "uncased/vocab.txt" : "cased/vocab.txt")));
   std::string token;
   for (int id = 0; std::getline(vocabulary, token); ++id) {
     model["vocab"][token] = id;

@@ -32,7 +32,7 @@ TEST(Utf8, EveryMaximalIllFormedPartBecomesOneReplacement) {
       {"\xc3\xc3\xa9", r + "\xc3\xa9"},
   };
   for (const auto& [bytes, expected] : cases) {
-    EXPECT_EQ(replace_invalid_utf8(bytes), expected) << testing::PrintToString(bytes);
+    EXPECT_EQ(tokenizers::replace_invalid_utf8(bytes), expected) << testing::PrintToString(bytes);
   }
 }
 
@@ -42,23 +42,23 @@ TEST(Utf8, EveryCodePointIsWrittenAndReadBack) {
       continue;
     }
     std::string text = "xyz";
-    append_utf8(text, point);
-    ASSERT_EQ(first_invalid_utf8(text), text.size()) << static_cast<uint32_t>(point);
-    ASSERT_EQ(last_code_point(text), point);
+    tokenizers::append_utf8(text, point);
+    ASSERT_EQ(tokenizers::first_invalid_utf8(text), text.size()) << static_cast<uint32_t>(point);
+    ASSERT_EQ(tokenizers::last_code_point(text), point);
     const char* at = text.data() + 3;
-    ASSERT_EQ(next_code_point(at), point);
+    ASSERT_EQ(tokenizers::next_code_point(at), point);
     ASSERT_EQ(at, text.data() + text.size());
-    ASSERT_EQ(count_code_points(text), 4u);
+    ASSERT_EQ(tokenizers::count_code_points(text), 4u);
   }
 }
 
 TEST(ByteLevel, EveryByteHasALetterAndEveryLetterItsByte) {
   for (int byte = 0; byte < 256; ++byte) {
-    const std::string& letter = byte_letters()[static_cast<size_t>(byte)];
-    EXPECT_EQ(bytes_of_letters(letter), std::string(1, static_cast<char>(byte)));
+    const std::string& letter = tokenizers::byte_letters()[static_cast<size_t>(byte)];
+    EXPECT_EQ(tokenizers::bytes_of_letters(letter), std::string(1, static_cast<char>(byte)));
   }
-  EXPECT_EQ(byte_letters()[' '], "\u0120");
-  EXPECT_EQ(bytes_of_letters("\u0120a\u4e2d"), std::nullopt);
+  EXPECT_EQ(tokenizers::byte_letters()[' '], "\u0120");
+  EXPECT_EQ(tokenizers::bytes_of_letters("\u0120a\u4e2d"), std::nullopt);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ double logistic_accuracy(const TensorDataset& train, const TensorDataset& held_o
 TEST(CatsLearning, ALinearModelOfThePixelsFails) {
   double best = 0;
   for (const uint64_t seed : {1u, 11u}) {
-    const TensorDataset train = draw_cat_pictures({.num_pictures = 400, .seed = seed});
-    const TensorDataset held_out = draw_cat_pictures({.num_pictures = 400, .seed = seed + 1});
+    const TensorDataset train = data::draw_cat_pictures({.num_pictures = 400, .seed = seed});
+    const TensorDataset held_out = data::draw_cat_pictures({.num_pictures = 400, .seed = seed + 1});
     for (const double l2 : {1e-4, 1e-3, 1e-2, 1e-1}) {
       best = std::max(best, logistic_accuracy(train, held_out, l2));
     }
@@ -51,10 +51,10 @@ TEST(CatsLearning, ALinearModelOfThePixelsFails) {
 }
 
 TrainResult train(const std::string& settings, const TrainWatcher& watcher = {}) {
-  Config config = Config::from_text("recipe = \"cats\"\n" + settings);
-  const auto recipe = read_recipe(config);
+  base::Config config = base::Config::from_text("recipe = \"cats\"\n" + settings);
+  const auto recipe = train::read_recipe(config);
   Group group = make_single_group();
-  Ingredients made = recipe->make(group);
+  train::Ingredients made = recipe->make(group);
   return Trainer(*made.task, made.data, group, recipe->options(), watcher).run();
 }
 

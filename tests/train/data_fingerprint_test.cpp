@@ -25,10 +25,10 @@ using testing::HasSubstr;
 class DataFingerprint : public testing::Test {
  protected:
   std::string of(const std::vector<std::string>& locations) {
-    return fingerprint_sources({{.key = "data.text", .locations = locations}}, group_);
+    return train::fingerprint_sources({{.key = "data.text", .locations = locations}}, group_);
   }
   std::string change(const std::string& then, const std::string& now) const {
-    return fingerprint_difference(then, now);
+    return train::fingerprint_difference(then, now);
   }
 
   const test::TempFolder folder_;
@@ -74,7 +74,7 @@ TEST_F(DataFingerprint, AFolderIsItsNamesSizesAndContent) {
   folder_.file("pictures/cat/1.jpg", "111");
   folder_.file("pictures/dog/2.jpg", "22");
   const auto look = [&] {
-    return fingerprint_sources(
+    return train::fingerprint_sources(
         {{.key = "data.folder",
           .locations = {root},
           .counts = [](const std::string& path) { return path.ends_with(".jpg"); }}},
@@ -96,10 +96,10 @@ TEST_F(DataFingerprint, ALargeFileIsSampled) {
   constexpr off_t kBytes = off_t{8} << 30;  // a hole: it takes no room
   const std::string file = folder_.file("large.bin", "x");
   ASSERT_EQ(::truncate(file.c_str(), kBytes), 0);
-  const Stopwatch watch;
+  const base::Stopwatch watch;
   const std::string then = of({file});
   EXPECT_LT(watch.seconds(), 10) << "8 GiB are not read";
-  const UniqueFd fd = open_file(file, O_WRONLY);
+  const base::UniqueFd fd = base::open_file(file, O_WRONLY);
   ASSERT_EQ(::pwrite(fd.get(), "y", 1, kBytes - 1), 1);
   EXPECT_NE(change(then, of({file})), "") << "the last byte";
   ASSERT_EQ(::pwrite(fd.get(), "\0", 1, kBytes - 1), 1);
@@ -110,11 +110,11 @@ TEST_F(DataFingerprint, ALargeFileIsSampled) {
 
 TEST_F(DataFingerprint, SourcesThatComeAndGoAreNamed) {
   const std::string file = folder_.file("a.txt", "x");
-  const auto look = [&](std::vector<DataSource> sources) {
-    return fingerprint_sources(sources, group_);
+  const auto look = [&](std::vector<train::DataSource> sources) {
+    return train::fingerprint_sources(sources, group_);
   };
-  const DataSource train{.key = "data.train", .locations = {file}};
-  const DataSource held_out{.key = "data.held_out", .locations = {file}};
+  const train::DataSource train{.key = "data.train", .locations = {file}};
+  const train::DataSource held_out{.key = "data.held_out", .locations = {file}};
   EXPECT_THAT(change(look({train}), look({train, held_out})), HasSubstr("no data.held_out"));
   EXPECT_THAT(change(look({train, held_out}), look({train})), HasSubstr("a data.held_out"));
   EXPECT_THAT(change(look({{.key = "data.tokenizer", .locations = {}, .word = "bytes"}}),
@@ -132,7 +132,7 @@ std::shared_ptr<const Dataset> numbers(int64_t size, double scale = 1) {
 TEST_F(DataFingerprint, DataWithoutFilesAreKnownBySamples) {
   const auto of_data = [&](std::shared_ptr<const Dataset> train,
                            std::shared_ptr<const Dataset> held_out = nullptr) {
-    return fingerprint_samples({.train = train, .held_out = held_out}, group_);
+    return train::fingerprint_samples({.train = train, .held_out = held_out}, group_);
   };
   for (const int64_t size : {1, 2, 31, 32, 33, 1000}) {
     EXPECT_EQ(of_data(numbers(size)), of_data(numbers(size)));
@@ -157,7 +157,7 @@ class Moody : public Dataset {
 
 TEST_F(DataFingerprint, DataThatAreNeverTheSameAreKnownByTheirNumber) {
   const TrainerData data{.train = std::make_shared<Moody>(), .held_out = nullptr};
-  EXPECT_EQ(fingerprint_samples(data, group_), fingerprint_samples(data, group_));
+  EXPECT_EQ(train::fingerprint_samples(data, group_), train::fingerprint_samples(data, group_));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using test::with;
 constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/lockstep";
 
 // Recipes name their data from there.
-Output run(const Arguments& argv) {
+base::Output run(const Arguments& argv) {
   return test::run_in(LOCKSTEP_SOURCE_DIR, argv);
 }
 
@@ -96,11 +96,11 @@ TEST(EvalRun, ExportsWhatOthersRead) {
   for (const char* name : {"model.pth", "model.safetensors"}) {
     answer({"eval", folder.at("runs"), "--export", folder.at(name), "--json"});
   }
-  const Output same =
+  const base::Output same =
       run({"inspect", "--diff", folder.at("model.pth"), folder.at("model.safetensors")});
   EXPECT_TRUE(same.status.ok()) << same.out << same.err;
   answer({"eval", folder.at("runs"), "--export", folder.at("hub"), "--json"});
-  EXPECT_THAT(read_file(folder.at("hub/config.json")), HasSubstr("GPT2LMHeadModel"));
+  EXPECT_THAT(base::read_file(folder.at("hub/config.json")), HasSubstr("GPT2LMHeadModel"));
   // What was exported is a beginning for another run.
   const auto again = answer(with(tiny_language("gpt2", folder.at("more")),
                                  {"--set", "model.pretrained=" + folder.at("hub"), "--set",
@@ -131,7 +131,7 @@ TEST(EvalRun, AMistakeIsOneSentence) {
   const test::TempFolder folder;
   answer(tiny_language("mytransformer", folder.at("runs")));
   const auto refuses = [&](const Arguments& arguments, int code, const char* reason) {
-    const Output output = run(with({"eval"}, arguments));
+    const base::Output output = run(with({"eval"}, arguments));
     EXPECT_EQ(output.status.code, code) << output.err;
     EXPECT_THAT(output.err, AllOf(StartsWith("lockstep eval: "), HasSubstr(reason)));
   };

@@ -35,7 +35,7 @@ std::string publish_bert(const test::TempFolder& folder, const std::string& more
   const std::string path = folder.at("bert");
   test::write_bert(path, kTinyBert,
                    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nfine\nfilm\nbad\nnot\nno\nyes\n");
-  Json config = Json::parse(read_file(path + "/config.json"));
+  Json config = Json::parse(base::read_file(path + "/config.json"));
   config["_name_or_path"] = "someone/bert";
   config["torch_dtype"] = "bfloat16";
   config["gradient_checkpointing"] = false;
@@ -47,12 +47,12 @@ std::string publish_bert(const test::TempFolder& folder, const std::string& more
   return path;
 }
 
-std::unique_ptr<Recipe> recipe_of(const std::string& toml) {
-  Config config = Config::from_text(toml);
-  return read_recipe(config);
+std::unique_ptr<train::Recipe> recipe_of(const std::string& toml) {
+  base::Config config = base::Config::from_text(toml);
+  return train::read_recipe(config);
 }
 
-std::unique_ptr<Recipe> bert_recipe(const test::TempFolder& folder) {
+std::unique_ptr<train::Recipe> bert_recipe(const test::TempFolder& folder) {
   folder.file("a.jsonl",
               "{\"text\": \"a fine film\", \"label\": 1}\n{\"text\": \"bad\", \"label\": 0}\n");
   return recipe_of(
@@ -66,13 +66,13 @@ TEST(ModelFiles, AreAllThatAModelIsMadeOfAgain) {
   Group group = make_single_group();
   publish_bert(folder);
   const auto recipe = bert_recipe(folder);
-  const Ingredients made = recipe->make(group);
+  const train::Ingredients made = recipe->make(group);
   const auto ids = made.encode("a fine film");
   EXPECT_TRUE(made.files.contains("vocab.txt"));
   std::filesystem::remove_all(folder.at("bert"));
   std::filesystem::remove(folder.at("a.jsonl"));
   EXPECT_ANY_THROW(recipe->make(group));
-  const Ingredients again = recipe->make(group, {.kept = &made.files, .with_data = false});
+  const train::Ingredients again = recipe->make(group, {.kept = &made.files, .with_data = false});
   EXPECT_EQ(again.encode("a fine film"), ids);
   EXPECT_EQ(again.files, made.files) << "an export of it is whole, too";
   EXPECT_EQ(again.data.train, nullptr);
@@ -88,13 +88,13 @@ TEST(ModelFiles, AModelIsJudgedByDataOfTheirOwnWhereItsTrainingDataAreGone) {
   const test::TempFolder folder;
   Group group = make_single_group();
   publish_bert(folder);
-  const ModelFiles files = bert_recipe(folder)->make(group).files;
+  const train::ModelFiles files = bert_recipe(folder)->make(group).files;
   std::filesystem::rename(folder.at("a.jsonl"), folder.at("b.jsonl"));
   const auto recipe = recipe_of(
       fmt::format("recipe = \"bert-classify\"\n[model]\npretrained = \"{0}/bert\"\n[data]\n"
                   "train = \"{0}/a.jsonl\"\nmax_length = 8\nheld_out = \"{0}/b.jsonl\"\n",
                   folder.path()));
-  const Ingredients made = recipe->make(group, {.kept = &files, .judges_only = true});
+  const train::Ingredients made = recipe->make(group, {.kept = &files, .judges_only = true});
   EXPECT_EQ(made.data.held_out->size(), 2);
   EXPECT_ANY_THROW(recipe->make(group, {.kept = &files})) << "whoever trains needs them";
 }
@@ -104,7 +104,7 @@ TEST(ModelFiles, TheConfigurationKeepsWhatTheOriginalSaidAndForgetsWhatIsNoLonge
   Group group = make_single_group();
   publish_bert(folder, R"({"id2label": {"0": "NEGATIVE", "1": "POSITIVE"},
                            "label2id": {"NEGATIVE": 0, "POSITIVE": 1}})");
-  const Ingredients made = bert_recipe(folder)->make(group);
+  const train::Ingredients made = bert_recipe(folder)->make(group);
   const Json config = Json::parse(made.files.at("config.json"));
   EXPECT_EQ(config["id2label"]["1"], "POSITIVE");
   EXPECT_EQ(config["label2id"]["NEGATIVE"], 0);
@@ -121,8 +121,8 @@ TEST(ModelFiles, LabelsOfAnotherNumberAreNotTaken) {
                              options.num_labels = 3;
                              return options;
                            }()};
-  const auto labels = [&](const ModelNotes& notes) {
-    return labels_of(model_config_text(config, notes));
+  const auto labels = [&](const train::ModelNotes& notes) {
+    return train::labels_of(train::model_config_text(config, notes));
   };
   const std::vector<std::string> usual = {"LABEL_0", "LABEL_1", "LABEL_2"};
   const std::vector<std::string> names = {"no", "maybe", "yes"};
@@ -141,8 +141,8 @@ TEST(ModelFiles, EndOfTextIsTheTokenizers) {
                                                   .num_heads = 2,
                                                   .ffn_size = 16,
                                                   .max_positions = 16}};
-  const auto ids = [&](const ModelNotes& notes) {
-    const Json json = Json::parse(model_config_text(config, notes));
+  const auto ids = [&](const train::ModelNotes& notes) {
+    const Json json = Json::parse(train::model_config_text(config, notes));
     return std::pair(json["bos_token_id"].dump(), json["eos_token_id"].dump());
   };
   using Pair = std::pair<std::string, std::string>;
@@ -154,36 +154,36 @@ TEST(ModelFiles, EndOfTextIsTheTokenizers) {
 }
 
 TEST(ModelFiles, ATokenizerOfBytesIsOneThatOthersRead) {
-  const ModelFiles files = byte_tokenizer_files();
-  const TokenizerFolder folder(files);
+  const train::ModelFiles files = train::byte_tokenizer_files();
+  const train::TokenizerFolder folder(files);
   const Tokenizer tokenizer = load_tokenizer(folder.path());
-  EXPECT_EQ(tokenizer.vocab_size(), kByteVocabulary);
+  EXPECT_EQ(tokenizer.vocab_size(), train::kByteVocabulary);
   const std::string text = "Every rank's caf\xc3\xa9\n\t 0123 \xf0\x9f\x90\x88";
   const auto ids = tokenizer.encode(text);
-  EXPECT_EQ(std::vector<int64_t>(ids.begin(), ids.end()), encode_bytes(text));
+  EXPECT_EQ(std::vector<int64_t>(ids.begin(), ids.end()), train::encode_bytes(text));
   EXPECT_EQ(tokenizer.decode(ids), text);
 }
 
 TEST(ModelFiles, TheFolderOfATokenizerGoesAway) {
   std::string path;
   {
-    const TokenizerFolder folder(byte_tokenizer_files());
+    const train::TokenizerFolder folder(train::byte_tokenizer_files());
     path = folder.path();
     EXPECT_TRUE(std::filesystem::exists(path + "/tokenizer.json"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_EQ(TokenizerFolder(ModelFiles{{"config.json", "{}"}}).path(), "");
+  EXPECT_EQ(train::TokenizerFolder(train::ModelFiles{{"config.json", "{}"}}).path(), "");
 }
 
 // Of a file that was named, not another one beside it that load_tokenizer() would prefer.
 TEST(ModelFiles, ATokenizerFileIsTakenByItself) {
   const test::TempFolder folder;
   const std::string path = publish_bert(folder);
-  folder.file("bert/tokenizer.json", byte_tokenizer_files().at("tokenizer.json"));
-  const ModelFiles files = tokenizer_files(path + "/vocab.txt");
+  folder.file("bert/tokenizer.json", train::byte_tokenizer_files().at("tokenizer.json"));
+  const train::ModelFiles files = train::tokenizer_files(path + "/vocab.txt");
   EXPECT_FALSE(files.contains("tokenizer.json"));
-  EXPECT_EQ(load_tokenizer(TokenizerFolder(files).path()).kind(), "wordpiece");
-  EXPECT_EQ(load_tokenizer(TokenizerFolder(tokenizer_files(path)).path()).kind(), "byte-bpe");
+  EXPECT_EQ(load_tokenizer(train::TokenizerFolder(files).path()).kind(), "wordpiece");
+  EXPECT_EQ(load_tokenizer(train::TokenizerFolder(train::tokenizer_files(path)).path()).kind(), "byte-bpe");
 }
 
 TEST(ModelFiles, AnExportHasThemAll) {
@@ -191,12 +191,12 @@ TEST(ModelFiles, AnExportHasThemAll) {
   Group group = make_single_group();
   publish_bert(folder);
   std::filesystem::remove(folder.at("bert/tokenizer_config.json"));
-  const Ingredients made = bert_recipe(folder)->make(group);
-  export_pretrained(*made.exports, made.files, folder.at("hub"));
-  const Json config = Json::parse(read_file(folder.at("hub/tokenizer_config.json")));
+  const train::Ingredients made = bert_recipe(folder)->make(group);
+  train::export_pretrained(*made.exports, made.files, folder.at("hub"));
+  const Json config = Json::parse(base::read_file(folder.at("hub/tokenizer_config.json")));
   EXPECT_EQ(config["tokenizer_class"], "BertTokenizer");
   EXPECT_EQ(config["pad_token"], "[PAD]");
-  EXPECT_EQ(read_file(folder.at("hub/config.json")), made.files.at("config.json"));
+  EXPECT_EQ(base::read_file(folder.at("hub/config.json")), made.files.at("config.json"));
   EXPECT_TRUE(Json::parse(made.files.at("config.json")).contains("id2label"));
   EXPECT_EQ(load_tokenizer(folder.at("hub")).encode("a fine film"),
             load_tokenizer(folder.at("bert")).encode("a fine film"));

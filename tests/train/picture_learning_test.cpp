@@ -25,14 +25,14 @@ void write_pictures(const std::string& folder, int num_each) {
 }
 
 TrainResult train(const std::string& folder, const std::string& more = "") {
-  Config config = Config::from_text(fmt::format(
+  base::Config config = base::Config::from_text(fmt::format(
       "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n[train]\nbatch_size = 8\nlr = "
       "0.01\nepochs = 8\n"
       "[data]\nfolder = \"{0}/train\"\nheld_out_folder = \"{0}/judge\"\npicture_size = 32\n{1}",
       folder, more));
-  const auto recipe = read_recipe(config);
+  const auto recipe = train::read_recipe(config);
   Group group = make_single_group();
-  Ingredients made = recipe->make(group);
+  train::Ingredients made = recipe->make(group);
   return Trainer(*made.task, made.data, group, recipe->options()).run();
 }
 
@@ -46,11 +46,11 @@ TEST(PictureLearning, AFolderOfClassesIsLearned) {
   EXPECT_GE(result.evaluation->accuracy(), 0.9);
 }
 
-Ingredients make(const std::string& data) {
-  Config config = Config::from_text(
+train::Ingredients make(const std::string& data) {
+  base::Config config = base::Config::from_text(
       "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n[data]\npicture_size = 32\n" + data);
   Group group = make_single_group();
-  return read_recipe(config)->make(group);
+  return train::read_recipe(config)->make(group);
 }
 
 Batch first_of(const Dataset& data, uint64_t seed) {
@@ -65,7 +65,7 @@ TEST(PictureLearning, HeldOutClassesAreMatchedByName) {
   std::filesystem::remove_all(folder.at("judge/blue"));
   const std::string data =
       fmt::format("folder = \"{0}/train\"\nheld_out_folder = \"{0}/judge\"", folder.path());
-  const Ingredients made = make(data);
+  const train::Ingredients made = make(data);
   ASSERT_EQ(made.data.held_out->size(), 1);
   EXPECT_EQ(first_of(*made.data.held_out, 0).target.item<int64_t>(), 1) << "red, after blue";
   EXPECT_EQ(made.held_out, "judged by the 1 pictures of " + folder.at("judge"));
@@ -82,18 +82,18 @@ TEST(PictureLearning, ACheckpointKnowsItsClassesByName) {
       "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\nnum_classes = 3\n[data]\n"
       "picture_size = 32\nheld_out_share = 0.5\n";
   Group group = make_single_group();
-  const auto make_of = [&](const std::string& data, const MakeOptions& options) {
-    Config config = Config::from_text(model + data);
-    return read_recipe(config)->make(group, options);
+  const auto make_of = [&](const std::string& data, const train::MakeOptions& options) {
+    base::Config config = base::Config::from_text(model + data);
+    return train::read_recipe(config)->make(group, options);
   };
-  const ModelFiles files = make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
-  EXPECT_THAT(labels_of(files.at("config.json")), ElementsAre("blue", "red", "LABEL_2"));
+  const train::ModelFiles files = make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
+  EXPECT_THAT(train::labels_of(files.at("config.json")), ElementsAre("blue", "red", "LABEL_2"));
   std::filesystem::remove_all(folder.at("train/blue"));
   std::filesystem::rename(folder.at("train"), folder.at("new"));
-  const MakeOptions judge{.kept = &files, .judges_only = true};
+  const train::MakeOptions judge{.kept = &files, .judges_only = true};
   for (const char* data :
        {"folder = \"{0}/new\"", "folder = \"{0}/train\"\nheld_out_folder = \"{0}/new\""}) {
-    const Ingredients made = make_of(fmt::format(fmt::runtime(data), folder.path()), judge);
+    const train::Ingredients made = make_of(fmt::format(fmt::runtime(data), folder.path()), judge);
     EXPECT_EQ(first_of(*made.data.held_out, 0).target.item<int64_t>(), 1) << data;
   }
   std::filesystem::rename(folder.at("new/red"), folder.at("new/green"));
@@ -105,7 +105,7 @@ TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
   const test::TempFolder folder;
   write_pictures(folder.at("train"), 10);
   const std::string data = fmt::format("folder = \"{}/train\"\n", folder.path());
-  const Ingredients made = make(data + "held_out_share = 0.25");
+  const train::Ingredients made = make(data + "held_out_share = 0.25");
   EXPECT_EQ(made.data.train->size(), 15);
   EXPECT_EQ(made.data.held_out->size(), 5);
   EXPECT_EQ(made.held_out, "judged by 5 of the 20 pictures, drawn with data.held_out_seed = 1");
@@ -114,12 +114,12 @@ TEST(PictureLearning, AShareOfAFolderIsHeldOutAsItIs) {
   EXPECT_EQ(make(data + "held_out_share = 0").data.held_out, nullptr);
   EXPECT_THAT(
       [&] {
-        Config config = Config::from_text(
+        base::Config config = base::Config::from_text(
             "recipe = \"resnet50\"\n[model]\nconfig = \"resnet18\"\n"
             "num_classes = 1\n[data]\n" +
             data);
         Group group = make_single_group();
-        read_recipe(config)->make(group);
+        train::read_recipe(config)->make(group);
       },
       ThrowsMessage<UsageError>(
           HasSubstr("has 2 classes, which is more than model.num_classes = 1")));

@@ -8,17 +8,17 @@ namespace lockstep::test {
 
 namespace fs = std::filesystem;
 
-Output run_in(const std::string& folder, Arguments argv) {
+base::Output run_in(const std::string& folder, Arguments argv) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);
   argv.insert(argv.begin(), LOCKSTEP_BIN_DIR "/lockstep");
-  Output output = run_process({.argv = argv}, Deadline::after(std::chrono::seconds(300)));
+  base::Output output = base::run_process({.argv = argv}, base::Deadline::after(std::chrono::seconds(300)));
   fs::current_path(before);
   return output;
 }
 
 nlohmann::json answer_in(const std::string& folder, const Arguments& argv) {
-  const Output output = run_in(folder, argv);
+  const base::Output output = run_in(folder, argv);
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   return nlohmann::json::parse(output.out, nullptr, false);
 }

@@ -15,7 +15,7 @@ namespace lockstep::test {
 using Arguments = std::vector<std::string>;
 
 // `lockstep ARGV`, typed in that folder.
-Output run_in(const std::string& folder, Arguments argv);
+base::Output run_in(const std::string& folder, Arguments argv);
 
 // What it prints with --json; a failure of the test if it is not well.
 nlohmann::json answer_in(const std::string& folder, const Arguments& argv);

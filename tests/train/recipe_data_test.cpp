@@ -30,10 +30,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Ingredients make(const std::string& toml) {
-  Config config = Config::from_text(toml);
+train::Ingredients make(const std::string& toml) {
+  base::Config config = base::Config::from_text(toml);
   Group group = make_single_group();
-  return read_recipe(config)->make(group);
+  return train::read_recipe(config)->make(group);
 }
 
 std::string setting(const char* key, const std::string& value) {
@@ -53,10 +53,10 @@ std::string letters(const Dataset& data) {
 TEST(HeldOut, IsDrawnBySeedAndNeverTrainedOn) {
   const TempFolder folder;
   const std::string alphabet = "abcdefghijklmnopqrstuvwxyz";
-  const auto data = open_byte_text({folder.file("a.txt", alphabet)}, 1);
+  const auto data = train::open_byte_text({folder.file("a.txt", alphabet)}, 1);
   std::set<std::string> draws;
   for (const int64_t seed : {1, 2, 3}) {
-    const TrainerData parts = split_held_out(data, {.share = 0.2, .seed = seed});
+    const TrainerData parts = train::split_held_out(data, {.share = 0.2, .seed = seed});
     const std::string held_out = letters(*parts.held_out);
     const std::string train = letters(*parts.train);
     EXPECT_EQ(held_out.size(), 6u);
@@ -66,7 +66,7 @@ TEST(HeldOut, IsDrawnBySeedAndNeverTrainedOn) {
     std::merge(held_out.begin(), held_out.end(), train.begin(), train.end(),
                std::back_inserter(both));
     EXPECT_EQ(both, alphabet);
-    EXPECT_EQ(held_out, letters(*split_held_out(data, {.share = 0.2, .seed = seed}).held_out));
+    EXPECT_EQ(held_out, letters(*train::split_held_out(data, {.share = 0.2, .seed = seed}).held_out));
     // What the documentation promises: torch.randperm's first ones.
     std::string first;
     for (const int64_t i :
@@ -84,29 +84,29 @@ TEST(HeldOut, IsDrawnBySeedAndNeverTrainedOn) {
 TEST(HeldOut, EveryShareOfEverySizeIsAPartition) {
   const TempFolder folder;
   for (const size_t size : {2u, 3u, 10u, 101u}) {
-    const auto data = open_byte_text({folder.file("a.txt", std::string(size, 'x'))}, 1);
+    const auto data = train::open_byte_text({folder.file("a.txt", std::string(size, 'x'))}, 1);
     for (const double share : {0.01, 0.3, 0.5, 0.9}) {
       if (std::ceil(static_cast<double>(size) * share) >= static_cast<double>(size)) {
-        EXPECT_THROW(split_held_out(data, {.share = share}), UsageError);
+        EXPECT_THROW(train::split_held_out(data, {.share = share}), UsageError);
         continue;
       }
-      const TrainerData parts = split_held_out(data, {.share = share});
+      const TrainerData parts = train::split_held_out(data, {.share = share});
       EXPECT_EQ(parts.train->size() + parts.held_out->size(), data->size());
       const SampleKey last{.index = parts.train->size() - 1}, beyond{.index = parts.train->size()};
       EXPECT_EQ(parts.train->batch({&last, 1}).input.numel(), 1);
       EXPECT_THROW(parts.train->batch({&beyond, 1}), UsageError);
     }
-    EXPECT_EQ(split_held_out(data, {.share = 0}).held_out, nullptr);
+    EXPECT_EQ(train::split_held_out(data, {.share = 0}).held_out, nullptr);
   }
 }
 
 // 0.07 * 100 is 7.000000000000001 in doubles.
 TEST(HeldOut, AShareIsNotRoundedUpByTheLastBit) {
   const TempFolder folder;
-  const auto data = open_byte_text({folder.file("a.txt", std::string(100, 'x'))}, 1);
+  const auto data = train::open_byte_text({folder.file("a.txt", std::string(100, 'x'))}, 1);
   ASSERT_EQ(data->size(), 100);
   for (int percent = 1; percent <= 90; ++percent) {
-    const TrainerData parts = split_held_out(data, {.share = percent / 100.0});
+    const TrainerData parts = train::split_held_out(data, {.share = percent / 100.0});
     EXPECT_EQ(parts.held_out->size(), percent);
   }
 }
@@ -118,10 +118,10 @@ TEST(HeldOut, ATextOfItsOwnIsJudgedByAsAWhole) {
       "recipe = \"mytransformer\"\n[model]\nhidden_size = 8\n[data]\n"
       "sequence_length = 64\n" +
       setting("text", folder.file("a.txt", std::string(640, 'a')));
-  const Ingredients drawn = make(toml);
+  const train::Ingredients drawn = make(toml);
   EXPECT_EQ(drawn.data.train->size(), 9);
   EXPECT_EQ(drawn.held_out, "judged by 1 of the 10 sequences, drawn with data.held_out_seed = 1");
-  const Ingredients given = make(toml + setting("held_out", more));
+  const train::Ingredients given = make(toml + setting("held_out", more));
   EXPECT_EQ(letters(*given.data.train), std::string(10, 'a'));
   EXPECT_EQ(letters(*given.data.held_out), std::string(4, 'b'));
   EXPECT_EQ(given.held_out, "judged by the 4 sequences of " + more);
@@ -141,9 +141,9 @@ TEST(Language, OfJsonLinesTheTextsAreRead) {
   const TempFolder folder;
   const std::string lines =
       "{\"text\": \"abc\", \"label\": 7}\n\n{\"id\": 1, \"text\": \"\\u00e9\"}\n";
-  const auto data = open_byte_text({folder.file("a.txt", "xy"), folder.file("b.jsonl", lines)}, 1);
+  const auto data = train::open_byte_text({folder.file("a.txt", "xy"), folder.file("b.jsonl", lines)}, 1);
   EXPECT_EQ(letters(*data), "xyabc\n\xc3\xa9\n") << "as with a tokenizer, not their JSON";
-  EXPECT_THAT([&] { open_byte_text({folder.file("c.jsonl", "{\"text\": \"a\"}\n{}\n")}, 1); },
+  EXPECT_THAT([&] { train::open_byte_text({folder.file("c.jsonl", "{\"text\": \"a\"}\n{}\n")}, 1); },
               ThrowsMessage<FormatError>(HasSubstr("c.jsonl:2")));
 }
 
@@ -151,14 +151,14 @@ TEST(Language, ATextInUtf16IsRefused) {
   const TempFolder folder;
   const std::string text("\xff\xfeh\0i\0", 6);
   EXPECT_THAT(
-      [&] { open_byte_text({folder.file("notes.txt", text)}, 1); },
+      [&] { train::open_byte_text({folder.file("notes.txt", text)}, 1); },
       ThrowsMessage<FormatError>(AllOf(HasSubstr("notes.txt is in UTF-16"), HasSubstr("iconv"))));
-  EXPECT_EQ(letters(*open_byte_text({folder.file("short.txt", "\xff")}, 1)), "\xff");
+  EXPECT_EQ(letters(*train::open_byte_text({folder.file("short.txt", "\xff")}, 1)), "\xff");
 }
 
 TEST(Language, APromptIsMadeIntoIdsAsTheTrainingTextIs) {
   const TempFolder folder;
-  const Ingredients made = make(word_recipe(folder, 9));
+  const train::Ingredients made = make(word_recipe(folder, 9));
   EXPECT_THAT(made.encode("the film"), ElementsAre(4, 5)) << "neither [CLS] nor [SEP]";
   EXPECT_EQ(made.decode({4, 5, 7}), "the film fine");
 }
@@ -214,7 +214,7 @@ TEST(Bert, PaddingIsNotSeenAndUnknownWordsAre) {
   for (const std::string& text : texts) {
     lines += "{\"text\": \"" + text + "\", \"label\": 1}\n";
   }
-  const Ingredients made = make(bert_recipe(folder, 9, lines));
+  const train::Ingredients made = make(bert_recipe(folder, 9, lines));
   made.task->module()->eval();
   const at::NoGradGuard no_grad;
   auto model = std::dynamic_pointer_cast<BertForSequenceClassificationImpl>(made.task->module());

@@ -23,21 +23,21 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
 
-std::unique_ptr<Recipe> read(const std::string& toml) {
-  Config config = Config::from_text(toml);
-  return read_recipe(config);
+std::unique_ptr<train::Recipe> read(const std::string& toml) {
+  base::Config config = base::Config::from_text(toml);
+  return train::read_recipe(config);
 }
 
 TEST(Recipes, TheFilesThatComeWithLockstepSpellOutTheDefaults) {
   std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
-  for (const std::string& name : recipe_names()) {
-    Config file = Config::from_file("recipes/" + name + ".toml");
-    EXPECT_EQ(read_recipe(file)->effective(), read("recipe = \"" + name + "\"")->effective());
+  for (const std::string& name : train::recipe_names()) {
+    base::Config file = base::Config::from_file("recipes/" + name + ".toml");
+    EXPECT_EQ(train::read_recipe(file)->effective(), read("recipe = \"" + name + "\"")->effective());
   }
 }
 
 TEST(Recipes, WhatWasReadGivesTheSameRunAgain) {
-  for (const std::string& name : recipe_names()) {
+  for (const std::string& name : train::recipe_names()) {
     const auto recipe = read("recipe = \"" + name + "\"\n[train]\nlr = 0.123\nepochs = 7");
     const auto again = read(recipe->effective());
     EXPECT_EQ(again->effective(), recipe->effective());
@@ -84,9 +84,9 @@ TEST(Recipes, PathsAreRelativeToTheRecipeAndThoseOfSetToTheWorkingFolder) {
               "recipe = \"gpt2\"\n[data]\ntext = \"x.txt, ../y.txt,/z.txt,s3://b/t.txt\"\n"
               "[checkpoint]\ndir = \"runs\"");
   std::filesystem::current_path(folder.path());
-  Config config = Config::from_file("mine/a.toml");
+  base::Config config = base::Config::from_file("mine/a.toml");
   config.set("model.pretrained=weights/gpt2");
-  const auto recipe = read_recipe(config);
+  const auto recipe = train::read_recipe(config);
   EXPECT_THAT(recipe->effective(),
               AllOf(HasSubstr("text = 'mine/x.txt,y.txt,/z.txt,s3://b/t.txt'"),
                     HasSubstr("pretrained = 'weights/gpt2'"), HasSubstr("tokenizer = 'bytes'")));
@@ -98,9 +98,9 @@ TEST(Recipes, PathsAreRelativeToTheRecipeAndThoseOfSetToTheWorkingFolder) {
       << "a checkpoint is read from other working folders";
   // Where the files lie does not make the run.
   std::filesystem::current_path(folder.at("elsewhere"));
-  Config again = Config::from_file("../mine/a.toml");
+  base::Config again = base::Config::from_file("../mine/a.toml");
   again.set("model.pretrained=../weights/gpt2");
-  EXPECT_EQ(read_recipe(again)->options().description, recipe->options().description);
+  EXPECT_EQ(train::read_recipe(again)->options().description, recipe->options().description);
   std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
 }
 
@@ -131,20 +131,20 @@ TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {
 }
 
 TEST(Recipes, AConfigOnTheCommandLineStandsForAllSizesOfTheFile) {
-  Config config = Config::from_text(
+  base::Config config = base::Config::from_text(
       "recipe = \"gpt2\"\n[model]\nvocab_size = 256\nhidden_size = 128\nnum_layers = 2\n"
       "num_heads = 4\nffn_size = 512\nmax_positions = 128\ndropout = 0.2");
   config.set("model.config=gpt2-medium");
   config.set("model.num_layers=3");
-  const std::string text = read_recipe(config)->effective();
+  const std::string text = train::read_recipe(config)->effective();
   EXPECT_THAT(text, AllOf(HasSubstr("hidden_size = 1024"), HasSubstr("ffn_size = 4096"),
                           HasSubstr("max_positions = 1024"), HasSubstr("vocab_size = 50257")));
   EXPECT_THAT(text, HasSubstr("num_layers = 3")) << "--set beside it counts";
   EXPECT_THAT(text, HasSubstr("dropout = 0.2")) << "is no size";
   EXPECT_EQ(read(text)->effective(), text);
-  Config empty = Config::from_text("recipe = \"gpt2\"\n[model]\nhidden_size = 64");
+  base::Config empty = base::Config::from_text("recipe = \"gpt2\"\n[model]\nhidden_size = 64");
   empty.set("model.config=");
-  EXPECT_THAT(read_recipe(empty)->effective(), HasSubstr("hidden_size = 64"));
+  EXPECT_THAT(train::read_recipe(empty)->effective(), HasSubstr("hidden_size = 64"));
 }
 
 TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
@@ -162,15 +162,15 @@ TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
   save_pretrained(*published, folder.at("gpt2"));
   const std::string text = folder.file("a.txt", std::string(1000, 'a'));
   const auto config_of = [&](const std::string& model) {
-    return Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" + text +
+    return base::Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" + text +
                              "\"\n[model]\npretrained = \"" + folder.at("gpt2") + "\"\n" + model);
   };
-  const auto dropout_of = [](const Ingredients& made) {
+  const auto dropout_of = [](const train::Ingredients& made) {
     return std::get<GPT2Options>(made.exports->config().options).attention_dropout;
   };
-  Config config = config_of("dropout = 0.9\nhidden_size = 128\nnum_layers = 2");
-  const auto recipe = read_recipe(config);
-  const Ingredients made = recipe->make(group);
+  base::Config config = config_of("dropout = 0.9\nhidden_size = 128\nnum_layers = 2");
+  const auto recipe = train::read_recipe(config);
+  const train::Ingredients made = recipe->make(group);
   EXPECT_EQ(dropout_of(made), 0.9);
   const std::string echo = recipe->effective(made);
   EXPECT_THAT(echo, AllOf(HasSubstr("hidden_size = 16\n"), HasSubstr("num_layers = 1\n"),
@@ -178,21 +178,21 @@ TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
                           HasSubstr("dropout = 0.9\n")));
   EXPECT_EQ(read(echo)->effective(), echo) << "read back, it gives the same run";
 
-  Config plain = config_of("");
-  const auto as_published = read_recipe(plain);
-  const Ingredients again = as_published->make(group);
+  base::Config plain = config_of("");
+  const auto as_published = train::read_recipe(plain);
+  const train::Ingredients again = as_published->make(group);
   EXPECT_EQ(dropout_of(again), 0.3);
   EXPECT_THAT(as_published->effective(again), HasSubstr("dropout = 0.3\n"));
 
-  Config none = config_of("dropout = 0.0");
-  const auto without = read_recipe(none);
-  const Ingredients still = without->make(group);
+  base::Config none = config_of("dropout = 0.0");
+  const auto without = train::read_recipe(none);
+  const train::Ingredients still = without->make(group);
   EXPECT_EQ(dropout_of(still), 0);
   EXPECT_THAT(without->effective(still), HasSubstr("dropout = 0.0\n"));
 
-  Config asked = config_of("");
+  base::Config asked = config_of("");
   asked.set("model.num_layers=3");
-  EXPECT_THAT([&] { read_recipe(asked)->make(group); },
+  EXPECT_THAT([&] { train::read_recipe(asked)->make(group); },
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("model.num_layers = 3, but the model in"), HasSubstr("has 1"))));
 }
@@ -269,14 +269,14 @@ TEST(Recipes, AModelWithoutPlaceForTheBytesIsRefusedWhenItIsMade) {
 TEST(Recipes, ByteTextsAreWholeSequences) {
   const test::TempFolder folder;
   const std::string file = folder.file("a.txt", "abcdefghijklmnopqrstuvwxyz");
-  EXPECT_EQ(open_byte_text({file}, 3)->size(), 8);
-  EXPECT_THROW(open_byte_text({file}, 27), UsageError);
-  EXPECT_EQ(decode_bytes(encode_bytes("caf\xc3\xa9")), "caf\xc3\xa9");
+  EXPECT_EQ(train::open_byte_text({file}, 3)->size(), 8);
+  EXPECT_THROW(train::open_byte_text({file}, 27), UsageError);
+  EXPECT_EQ(train::decode_bytes(train::encode_bytes("caf\xc3\xa9")), "caf\xc3\xa9");
 }
 
 TEST(Recipes, AListHasCommas) {
-  EXPECT_EQ(split_list("a, b,,c "), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_TRUE(split_list("").empty());
+  EXPECT_EQ(train::split_list("a, b,,c "), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_TRUE(train::split_list("").empty());
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-RunReport report_of(std::vector<uint64_t> hashes) {
-  RunReport report{.recipe = "cats",
+train::RunReport report_of(std::vector<uint64_t> hashes) {
+  train::RunReport report{.recipe = "cats",
                    .recipe_path = "r.toml",
                    .program = "bin/lockstep",
                    .samples = "pictures",
@@ -29,7 +29,7 @@ RunReport report_of(std::vector<uint64_t> hashes) {
 }
 
 TEST(TrainReport, SaysWhoARankIs) {
-  EXPECT_EQ(start_line({.rank = 3,
+  EXPECT_EQ(train::start_line({.rank = 3,
                         .num_ranks = 8,
                         .node = 1,
                         .pid = 42,
@@ -50,32 +50,32 @@ TEST(TrainReport, AStepIsOneLine) {
                     .samples_per_s = 812.4,
                     .seconds = 3.14};
   report.evaluation = Evaluation{.num_counted = 800, .num_correct = 570};
-  EXPECT_EQ(step_line(report, "pictures"),
+  EXPECT_EQ(train::step_line(report, "pictures"),
             "step   40/320  epoch  4  loss 0.5000  training  75.0 %  held out  71.2 %  lr 3.0e-03  "
             "  812 pictures/s    3.1 s");
   report.train_accuracy = -1;
   report.evaluation = Evaluation{.loss = 2.5};
   report.num_bad_steps = 1;
-  EXPECT_EQ(step_line(report, "sequences"),
+  EXPECT_EQ(train::step_line(report, "sequences"),
             "step   40/320  epoch  4  loss 0.5000  held out 2.5000  lr 3.0e-03    812 sequences/s  "
             "  3.1 s  1 bad step left out");
 }
 
 TEST(TrainReport, ASaveIsOneLineWhetherItWentWellOrNot) {
-  EXPECT_EQ(save_line({.step = 5,
+  EXPECT_EQ(train::save_line({.step = 5,
                        .committed = true,
                        .path = "runs/step-00000005",
                        .bytes = 2'500'000,
                        .seconds = 0.25}),
             "step    5  checkpoint runs/step-00000005 (2.5 MB, 0.25 s)");
-  EXPECT_EQ(save_line({.step = 5, .error = "no space"}), "step    5  no checkpoint: no space");
+  EXPECT_EQ(train::save_line({.step = 5, .error = "no space"}), "step    5  no checkpoint: no space");
 }
 
 TEST(TrainReport, EqualHashesAreTheSameBits) {
-  const RunReport report = report_of({0xab, 0xab, 0xab, 0xab});
+  const train::RunReport report = report_of({0xab, 0xab, 0xab, 0xab});
   EXPECT_TRUE(report.result.same_bits());
   EXPECT_EQ(report.num_nodes(), 2);
-  const std::string text = result_text(report);
+  const std::string text = train::result_text(report);
   EXPECT_THAT(text, HasSubstr("held-out accuracy 98.5 %: 394 of 400 pictures"));
   EXPECT_THAT(text, HasSubstr("rank 3   node 1   00000000000000ab\n"));
   EXPECT_THAT(text, HasSubstr("all 4 ranks hold the same bits"));
@@ -85,32 +85,32 @@ TEST(TrainReport, EqualHashesAreTheSameBits) {
 }
 
 TEST(TrainReport, OneDifferentHashIsSaid) {
-  const RunReport report = report_of({0xab, 0xab, 0xac});
+  const train::RunReport report = report_of({0xab, 0xab, 0xac});
   EXPECT_FALSE(report.result.same_bits());
-  EXPECT_THAT(result_text(report), HasSubstr("the ranks hold different models"));
-  EXPECT_THAT(result_json(report), HasSubstr("\"same_bits\":false"));
+  EXPECT_THAT(train::result_text(report), HasSubstr("the ranks hold different models"));
+  EXPECT_THAT(train::result_json(report), HasSubstr("\"same_bits\":false"));
 }
 
 TEST(TrainReport, OneRankIsComparedWithNobody) {
-  const std::string text = result_text(report_of({1}));
+  const std::string text = train::result_text(report_of({1}));
   EXPECT_THAT(text, HasSubstr("one rank: nothing to compare"));
   EXPECT_THAT(text, HasSubstr("1 rank on 1 node, 30 steps in 3 epochs"));
   EXPECT_THAT(text, Not(HasSubstr("same bits")));
 }
 
 TEST(TrainReport, ALanguageModelHasAPerplexityAndAStopIsSaid) {
-  RunReport report = report_of({1});
+  train::RunReport report = report_of({1});
   report.recipe = "gpt2";
   report.result.evaluation = Evaluation{.loss = 1, .num_counted = 1270};
   report.result.end = TrainEnd::Asked;
-  const std::string text = result_text(report);
+  const std::string text = train::result_text(report);
   EXPECT_THAT(text, HasSubstr("held-out loss 1.0000, perplexity 2.72, over 1270 tokens"));
   EXPECT_THAT(text, HasSubstr("start it again to go on"));
   EXPECT_THAT(text, Not(HasSubstr("explain average")));
 }
 
 TEST(TrainReport, JsonIsOneLineThatAProgramCanRead) {
-  const std::string json = result_json(report_of({0xab, 0xab}));
+  const std::string json = train::result_json(report_of({0xab, 0xab}));
   EXPECT_THAT(json, Not(HasSubstr("\n")));
   EXPECT_THAT(json, HasSubstr("\"ranks\":2,\"nodes\":1,\"steps\":30,\"epochs\":3,"));
   EXPECT_THAT(json, HasSubstr("\"held_out_pictures\":400"));

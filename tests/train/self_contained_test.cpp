@@ -62,7 +62,7 @@ TEST(SelfContained, ACheckpointNeedsNeitherItsDataNorItsTokenizerNorItsFolder) {
     const auto written = answer_in("/", write);
     EXPECT_THAT(written["text"].get<std::string>(), StartsWith("11 1"));
     answer_in("/", {"eval", folder.at("kept"), "--export", folder.at("hub"), "--json"});
-    const auto config = nlohmann::json::parse(read_file(folder.at("hub/config.json")));
+    const auto config = nlohmann::json::parse(base::read_file(folder.at("hub/config.json")));
     const bool has_bytes = std::string(tokenizer) == "bytes";
     EXPECT_EQ(config["eos_token_id"], has_bytes ? nlohmann::json() : nlohmann::json(13));
     EXPECT_TRUE(fs::exists(folder.at(has_bytes ? "hub/tokenizer.json" : "hub/merges.txt")));
@@ -95,21 +95,21 @@ TEST(SelfContained, ATunedBertNeedsThePublishedOneNoMore) {
                             "--set", "checkpoint.dir=runs", "--set", "train.eval_every=1000",
                             "--set", "data.max_length=16"});
   fs::remove(folder.at("minilm"));
-  const Output vector =
+  const base::Output vector =
       run_in("/", {"eval", folder.at("runs"), "--embed", "a fine film", "--json"});
   EXPECT_TRUE(vector.status.ok()) << vector.err;
   EXPECT_EQ(vector.err, "") << "nothing is drawn from a seed";
   EXPECT_EQ(nlohmann::json::parse(vector.out)["embedding"].size(), 384u);
   answer_in("/", {"eval", folder.at("runs"), "--export", folder.at("hub"), "--json"});
   EXPECT_TRUE(fs::exists(folder.at("hub/tokenizer.json")));
-  EXPECT_THAT(read_file(folder.at("hub/config.json")),
+  EXPECT_THAT(base::read_file(folder.at("hub/config.json")),
               AllOf(HasSubstr("\"id2label\""), HasSubstr("BertForSequenceClassification")));
 }
 
 TEST(SelfContained, ARunDoesNotGoOnWithOtherDataUnasked) {
   const test::TempFolder folder;
   write_run(folder, "bytes");
-  const std::string text = read_file(folder.at("mine/data/text.txt"));
+  const std::string text = base::read_file(folder.at("mine/data/text.txt"));
   const auto train = [&](int steps, Arguments more) {
     Arguments all = {"train", "mine/recipe.toml", "--json", "--set",
                      "train.max_steps=" + std::to_string(steps)};
@@ -118,7 +118,7 @@ TEST(SelfContained, ARunDoesNotGoOnWithOtherDataUnasked) {
   };
   EXPECT_TRUE(train(2, {}).status.ok());
   folder.file("mine/data/text.txt", {text.rbegin(), text.rend()});
-  const Output reversed = train(4, {});
+  const base::Output reversed = train(4, {});
   EXPECT_EQ(reversed.status.code, 2);
   EXPECT_THAT(reversed.err, AllOf(HasSubstr("data.text is as long as before, but its content"),
                                   HasSubstr("--allow-other-data")));
@@ -127,11 +127,11 @@ TEST(SelfContained, ARunDoesNotGoOnWithOtherDataUnasked) {
   // The old ones again, elsewhere: the same data.
   fs::rename(folder.at("mine/data"), folder.at("mine/moved"));
   folder.file("mine/moved/text.txt", text);
-  const Output moved = train(4, {"--set", "data.text=mine/moved/text.txt"});
+  const base::Output moved = train(4, {"--set", "data.text=mine/moved/text.txt"});
   EXPECT_TRUE(moved.status.ok()) << moved.err;
   EXPECT_EQ(nlohmann::json::parse(moved.out)["resumed_at"], 2);
   folder.file("mine/moved/text.txt", text.substr(0, text.size() / 2));
-  const Output allowed = train(6, {"--set", "data.text=mine/moved/text.txt", "--allow-other-data"});
+  const base::Output allowed = train(6, {"--set", "data.text=mine/moved/text.txt", "--allow-other-data"});
   EXPECT_TRUE(allowed.status.ok()) << allowed.err;
   EXPECT_EQ(nlohmann::json::parse(allowed.out)["resumed_at"], 4);
   EXPECT_THAT(allowed.err, HasSubstr("was trained on other data"));
@@ -157,7 +157,7 @@ TEST_F(Version1, IsJudgedWritesAndIsExported) {
   EXPECT_EQ(written["text"], "Every rank holds");
   answer_in(folder_.path(), {"eval", "runs", "--export", "hub", "--json"});
   EXPECT_TRUE(fs::exists(folder_.at("hub/tokenizer.json")));
-  const Output verified = run_in(folder_.path(), {"inspect", "--verify", "runs"});
+  const base::Output verified = run_in(folder_.path(), {"inspect", "--verify", "runs"});
   EXPECT_TRUE(verified.status.ok()) << verified.err;
 }
 
@@ -167,12 +167,12 @@ TEST_F(Version1, IsGoneOnFrom) {
                   {"train", "recipe.toml", "--json", "--set", "checkpoint.dir=runs", "--set",
                    "train.threads=1", "--set", "train.max_steps=" + steps});
   };
-  const Output first = train("42");
+  const base::Output first = train("42");
   EXPECT_TRUE(first.status.ok()) << first.err;
   EXPECT_THAT(first.err, HasSubstr("does not say what data it was trained on"));
   EXPECT_EQ(nlohmann::json::parse(first.out)["resumed_at"], 40);
   EXPECT_LT(nlohmann::json::parse(first.out)["held_out_loss"], 0.01);
-  const Output second = train("44");  // from a checkpoint of today
+  const base::Output second = train("44");  // from a checkpoint of today
   EXPECT_EQ(nlohmann::json::parse(second.out)["resumed_at"], 42);
   EXPECT_THAT(second.err, Not(HasSubstr("does not say")));
 }

@@ -14,8 +14,8 @@ namespace lockstep::test {
 namespace {
 
 void write_text(const std::string& path, const std::string& text) {
-  const UniqueFd fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  write_all(fd.get(), text.data(), text.size());
+  const base::UniqueFd fd = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  base::write_all(fd.get(), text.data(), text.size());
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void write_review_bert(const std::string& folder) {
               .ffn_size = 32,
               .max_positions = 16},
              review_vocabulary());
-  auto config = nlohmann::json::parse(read_file(folder + "/config.json"));
+  auto config = nlohmann::json::parse(base::read_file(folder + "/config.json"));
   for (int i = 0; i < 3; ++i) {
     config["id2label"][std::to_string(i)] = kReviewLabels[i];
     config["label2id"][kReviewLabels[i]] = i;

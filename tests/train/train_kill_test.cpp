@@ -74,8 +74,8 @@ class KillTest : public testing::Test {
   bool kill_at_random(Job& job, bool in_write) {
     const auto delay = std::chrono::milliseconds(
         std::uniform_int_distribution<int>(0, in_write ? 200 : 900)(dice_));
-    const Deadline moment = Deadline::after(delay);
-    const Deadline patience = Deadline::after(kPatience);
+    const base::Deadline moment = base::Deadline::after(delay);
+    const base::Deadline patience = base::Deadline::after(kPatience);
     while (!moment.expired() || (in_write && !is_writing(folder_))) {
       if (job.out().find("ended") != std::string::npos || patience.expired()) {
         break;
@@ -147,7 +147,7 @@ class KillTest : public testing::Test {
 };
 
 TEST_F(KillTest, EveryResumeSucceedsAndTheEndIsTheSame) {
-  const bool is_long = Env().has("LOCKSTEP_LONG_TESTS");
+  const bool is_long = base::Env().has("LOCKSTEP_LONG_TESTS");
   kill_and_resume(is_long ? 50 : 9, is_long ? 15 : 3);
 }
 

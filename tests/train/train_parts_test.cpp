@@ -29,24 +29,24 @@ using testing::ThrowsMessage;
 
 TEST(Schedule, RisesInALineAndEndsAtItsFloor) {
   TrainerOptions options{.lr = 1, .warmup_steps = 4, .min_lr_share = 0.1};
-  EXPECT_DOUBLE_EQ(learning_rate(options, 0, 105), 0.25);
-  EXPECT_DOUBLE_EQ(learning_rate(options, 3, 105), 1);
-  EXPECT_DOUBLE_EQ(learning_rate(options, 4, 105), 1);
-  EXPECT_DOUBLE_EQ(learning_rate(options, 54, 105), 0.55) << "half of a cosine is half way";
-  EXPECT_DOUBLE_EQ(learning_rate(options, 104, 105), 0.1);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 0, 105), 0.25);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 3, 105), 1);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 4, 105), 1);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 54, 105), 0.55) << "half of a cosine is half way";
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 104, 105), 0.1);
   options.schedule = Schedule::Linear;
-  EXPECT_DOUBLE_EQ(learning_rate(options, 29, 105), 0.775);
-  EXPECT_DOUBLE_EQ(learning_rate(options, 104, 105), 0.1);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 29, 105), 0.775);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 104, 105), 0.1);
   options.schedule = Schedule::Constant;
-  EXPECT_DOUBLE_EQ(learning_rate(options, 104, 105), 1);
+  EXPECT_DOUBLE_EQ(train::learning_rate(options, 104, 105), 1);
 }
 
 TEST(Schedule, ARunThatIsAllWarmUpHasNoDivisionByZero) {
   const TrainerOptions options{.lr = 1, .warmup_steps = 10};
   for (int64_t step = 0; step < 10; ++step) {
-    EXPECT_TRUE(std::isfinite(learning_rate(options, step, 5)));
+    EXPECT_TRUE(std::isfinite(train::learning_rate(options, step, 5)));
   }
-  EXPECT_TRUE(std::isfinite(learning_rate({.lr = 1}, 0, 1)));
+  EXPECT_TRUE(std::isfinite(train::learning_rate({.lr = 1}, 0, 1)));
 }
 
 torch::nn::Sequential two_layers() {
@@ -91,7 +91,7 @@ std::unique_ptr<Base> reference(const torch::nn::Sequential& model, Options deca
 TEST(OptimizerParts, AdamWAndSgdAreLibtorchs) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd}) {
     const auto ours = two_layers(), theirs = two_layers();
-    const auto optimizer = make_optimizer(*ours, {.optimizer = kind, .weight_decay = 0.1});
+    const auto optimizer = train::make_optimizer(*ours, {.optimizer = kind, .weight_decay = 0.1});
     std::unique_ptr<torch::optim::Optimizer> peer;
     if (kind == OptimizerKind::AdamW) {
       peer = reference<torch::optim::AdamW>(theirs,
@@ -112,7 +112,7 @@ TEST(OptimizerParts, AdamWAndSgdAreLibtorchs) {
 
 TEST(OptimizerParts, LionIsItsFormula) {
   const auto ours = two_layers(), theirs = two_layers();
-  const auto optimizer = make_optimizer(
+  const auto optimizer = train::make_optimizer(
       *ours, {.optimizer = OptimizerKind::Lion, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99});
   std::vector<at::Tensor> means;
   for (const at::Tensor& parameter : theirs->parameters()) {
@@ -137,7 +137,7 @@ TEST(OptimizerParts, LionIsItsFormula) {
 TEST(OptimizerParts, AParameterWithoutAGradientStaysAsItIs) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion}) {
     const auto model = two_layers();
-    const auto optimizer = make_optimizer(*model, {.optimizer = kind});
+    const auto optimizer = train::make_optimizer(*model, {.optimizer = kind});
     set_gradients({model->parameters()[0]}, 0);
     const at::Tensor first = model->parameters()[0].clone(), last = model->parameters()[3].clone();
     optimizer->step(0.1);
@@ -151,8 +151,8 @@ TEST(OptimizerParts, AParameterWithoutAGradientStaysAsItIs) {
 TEST(OptimizerParts, ItsStateIsAllItRemembers) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion}) {
     const auto first = two_layers(), second = two_layers();
-    const auto a = make_optimizer(*first, {.optimizer = kind});
-    const auto b = make_optimizer(*second, {.optimizer = kind});
+    const auto a = train::make_optimizer(*first, {.optimizer = kind});
+    const auto b = train::make_optimizer(*second, {.optimizer = kind});
     set_gradients(first->parameters(), 0);
     a->step(0.1);
     for (size_t i = 0; i < a->state().size(); ++i) {
@@ -174,7 +174,7 @@ TEST(OptimizerParts, ItsStateIsAllItRemembers) {
 }
 
 TEST(BadStepRules, WhatIsNotFiniteIsLeftOutAndCounted) {
-  BadSteps steps({.max_bad_steps = 2});
+  train::BadSteps steps({.max_bad_steps = 2});
   EXPECT_TRUE(steps.accept(0, 1.5));
   EXPECT_FALSE(steps.accept(1, std::nan("")));
   EXPECT_FALSE(steps.accept(2, std::numeric_limits<double>::infinity()));
@@ -184,18 +184,18 @@ TEST(BadStepRules, WhatIsNotFiniteIsLeftOutAndCounted) {
 }
 
 TEST(BadStepRules, StopSaysWhichStepAndWhatToDo) {
-  BadSteps steps({.on_bad_step = BadStepRule::Stop});
+  train::BadSteps steps({.on_bad_step = BadStepRule::Stop});
   EXPECT_THAT([&] { steps.accept(7, std::nan("")); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("step 7"), HasSubstr("on_bad_step"))));
 }
 
 TEST(BadStepRules, ASpikeIsMeasuredByWhatWasUsualAndSurvivesACheckpoint) {
   const TrainerOptions options{.spike_factor = 5};
-  BadSteps steps(options);
+  train::BadSteps steps(options);
   for (int step = 0; step < 30; ++step) {
     EXPECT_TRUE(steps.accept(step, 1 + 0.01 * step)) << step;
   }
-  BadSteps again(options);
+  train::BadSteps again(options);
   again.restore(steps.state());
   EXPECT_EQ(again.state(), steps.state()) << "bit for bit";
   EXPECT_FALSE(again.accept(30, 8));
@@ -204,7 +204,7 @@ TEST(BadStepRules, ASpikeIsMeasuredByWhatWasUsualAndSurvivesACheckpoint) {
 }
 
 TEST(Precisions, TheScaleFollowsOverflows) {
-  LossScale scale(Precision::Float16);
+  train::LossScale scale(Precision::Float16);
   EXPECT_EQ(scale.value(), 65536);
   scale.update(false);
   EXPECT_EQ(scale.value(), 32768);
@@ -212,11 +212,11 @@ TEST(Precisions, TheScaleFollowsOverflows) {
     scale.update(true);
   }
   EXPECT_EQ(scale.value(), 65536);
-  LossScale again(Precision::Float16);
+  train::LossScale again(Precision::Float16);
   again.restore(scale.state());
   EXPECT_EQ(again.state(), scale.state());
   EXPECT_THROW(again.restore("x"), FormatError);
-  LossScale none(Precision::BFloat16);
+  train::LossScale none(Precision::BFloat16);
   none.update(false);
   EXPECT_EQ(none.value(), 1);
 }
@@ -224,7 +224,7 @@ TEST(Precisions, TheScaleFollowsOverflows) {
 TEST(Precisions, AutocastLastsAsLongAsItLives) {
   const at::Tensor a = at::ones({2, 2});
   {
-    const Autocast autocast(Precision::BFloat16);
+    const train::Autocast autocast(Precision::BFloat16);
     EXPECT_EQ(at::matmul(a, a).scalar_type(), at::kBFloat16);
   }
   EXPECT_EQ(at::matmul(a, a).scalar_type(), at::kFloat);
@@ -232,7 +232,7 @@ TEST(Precisions, AutocastLastsAsLongAsItLives) {
 
 TEST(Averages, FollowTheParametersAndChangePlacesWithThem) {
   const auto model = two_layers();
-  ParameterAverage average(*model, 0.75);
+  train::ParameterAverage average(*model, 0.75);
   const at::Tensor first = model->parameters()[0].detach().clone();
   {
     const at::NoGradGuard no_grad;
@@ -240,7 +240,7 @@ TEST(Averages, FollowTheParametersAndChangePlacesWithThem) {
   }
   average.update();
   {
-    const ParameterAverage::Swap swap(average);
+    const train::ParameterAverage::Swap swap(average);
     EXPECT_TRUE(model->parameters()[0].allclose(first + 1));
   }
   EXPECT_TRUE(model->parameters()[0].equal(first + 4));
@@ -252,10 +252,10 @@ TEST(DataOrders, EverySampleIsReadOnceWhateverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
     std::vector<std::multiset<int64_t>> batches(6);
     for (int rank = 0; rank < ranks; ++rank) {
-      const Pieces pieces = cut_into_pieces(options, 4, rank, ranks);
+      const train::Pieces pieces = train::cut_into_pieces(options, 4, rank, ranks);
       EXPECT_EQ(pieces.num_all, 8);
       EXPECT_EQ(pieces.batch_size, 2);
-      const DataOrder order(100, 1, pieces);
+      const train::DataOrder order(100, 1, pieces);
       EXPECT_EQ(order.steps_per_epoch(), 6);
       const auto indices = order.indices(3, 0);
       const auto per_step = static_cast<size_t>(pieces.num_local) * 2;
@@ -282,17 +282,17 @@ TEST(DataOrders, EverySampleIsReadOnceWhateverTheRanks) {
 }
 
 TEST(DataOrders, WhatCannotBeSplitIsRefused) {
-  EXPECT_THAT([] { cut_into_pieces({.batch_size = 40}, 3, 0, 3); },
+  EXPECT_THAT([] { train::cut_into_pieces({.batch_size = 40}, 3, 0, 3); },
               ThrowsMessage<UsageError>(HasSubstr("over 3 ranks; use 39 or 42")));
-  EXPECT_THAT([] { cut_into_pieces({.batch_size = 40}, 64, 0, 64); },
+  EXPECT_THAT([] { train::cut_into_pieces({.batch_size = 40}, 64, 0, 64); },
               ThrowsMessage<UsageError>(HasSubstr("over 64 ranks; use 64")));
-  EXPECT_THAT([] { cut_into_pieces({.batch_size = 12, .accumulate = 5}, 4, 0, 2); },
+  EXPECT_THAT([] { train::cut_into_pieces({.batch_size = 12, .accumulate = 5}, 4, 0, 2); },
               ThrowsMessage<UsageError>(HasSubstr("4 shards of 5 pieces")));
   for (const int shards : {6, 4}) {
-    EXPECT_THAT([&] { cut_into_pieces({.batch_size = 24}, shards, 0, 3); },
+    EXPECT_THAT([&] { train::cut_into_pieces({.batch_size = 24}, shards, 0, 3); },
                 ThrowsMessage<UsageError>(HasSubstr("cannot be dealt to 3 ranks")));
   }
-  EXPECT_THAT([] { DataOrder(7, 1, {.num_all = 4, .batch_size = 2}); },
+  EXPECT_THAT([] { train::DataOrder(7, 1, {.num_all = 4, .batch_size = 2}); },
               ThrowsMessage<UsageError>(HasSubstr("more than the 7 samples")));
 }
 

@@ -31,18 +31,18 @@ constexpr const char* kRecipe = LOCKSTEP_SOURCE_DIR "/recipes/cats.toml";
 const Arguments kShort = {"--set", "train.epochs=2",       "--set", "train.batch_size=24",
                           "--set", "data.num_pictures=48", "--set", "data.held_out_pictures=25"};
 
-Output run(Arguments argv) {
+base::Output run(Arguments argv) {
   argv.insert(argv.begin(), kProgram);
-  return run_process({.argv = argv}, Deadline::after(std::chrono::seconds(100)));
+  return base::run_process({.argv = argv}, base::Deadline::after(std::chrono::seconds(100)));
 }
 
-Output train(const Arguments& arguments) {
+base::Output train(const Arguments& arguments) {
   Arguments argv = {"train"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return run(argv);
 }
 
-Output train_on_ranks(const Arguments& launch, const Arguments& arguments) {
+base::Output train_on_ranks(const Arguments& launch, const Arguments& arguments) {
   Arguments argv = {"run", "--no-prefix"};
   argv.insert(argv.end(), launch.begin(), launch.end());
   argv.insert(argv.end(), {"--", kProgram, "train", kRecipe});
@@ -53,7 +53,7 @@ Output train_on_ranks(const Arguments& launch, const Arguments& arguments) {
 nlohmann::json short_run(int num_ranks) {
   Arguments arguments = kShort;
   arguments.emplace_back("--json");
-  const Output output = train_on_ranks({"--nproc-per-node", std::to_string(num_ranks)}, arguments);
+  const base::Output output = train_on_ranks({"--nproc-per-node", std::to_string(num_ranks)}, arguments);
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   return nlohmann::json::parse(output.out);
 }
@@ -67,7 +67,7 @@ int count_lines_with(const std::string& text, const std::string& part) {
 }
 
 TEST(TrainRun, EightRanksOnTwoNodesLearnAndHoldTheSameBits) {
-  const Output output = train_on_ranks({"--local-nodes", "2", "--nproc-per-node", "4"}, {"--json"});
+  const base::Output output = train_on_ranks({"--local-nodes", "2", "--nproc-per-node", "4"}, {"--json"});
   ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   const auto result = nlohmann::json::parse(output.out);
   EXPECT_EQ(result["ranks"], 8);
@@ -98,7 +98,7 @@ TEST(TrainRun, TheSameRunTwiceGivesTheSameBits) {
 }
 
 TEST(TrainRun, SaysWhoTheRanksAreHowItGoesAndHowItEnded) {
-  const Output output = train_on_ranks({"--nproc-per-node", "2"}, kShort);
+  const base::Output output = train_on_ranks({"--nproc-per-node", "2"}, kShort);
   ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   EXPECT_THAT(output.out, HasSubstr("rank 0 of 2 on node 0, pid "));
   EXPECT_THAT(output.out, HasSubstr("rank 1 of 2 on node 0, pid "));
@@ -114,7 +114,7 @@ TEST(TrainRun, SaysWhoTheRanksAreHowItGoesAndHowItEnded) {
 TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
   nlohmann::json first;
   for (const int ranks : {1, 2, 4, 8}) {
-    const Output output = run({"run",
+    const base::Output output = run({"run",
                                "--no-prefix",
                                "--nproc-per-node",
                                std::to_string(ranks),
@@ -149,9 +149,9 @@ TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
 // The golden is PyTorch's own run: tests/parity/mytransformer_train.py.
 TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
   const auto golden = nlohmann::json::parse(
-      read_file(LOCKSTEP_SOURCE_DIR "/tests/train/goldens/mytransformer.json"));
+      base::read_file(LOCKSTEP_SOURCE_DIR "/tests/train/goldens/mytransformer.json"));
   // The last tenth of the sequences judges, as in the script.
-  const std::string text = read_file(LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt");
+  const std::string text = base::read_file(LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt");
   const auto time = golden["settings"]["data.sequence_length"].get<size_t>();
   const size_t num_all = text.size() / time;
   const size_t num_trained =
@@ -175,7 +175,7 @@ TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
   for (const auto& [key, value] : golden["settings"].items()) {
     argv.insert(argv.end(), {"--set", key + "=" + value.dump()});
   }
-  const Output output = run(argv);
+  const base::Output output = run(argv);
   ASSERT_TRUE(output.status.ok()) << output.err;
   const auto result = nlohmann::json::parse(output.out);
   const std::vector<double> losses = golden["losses"];
@@ -194,7 +194,7 @@ TEST(TrainRun, ADryRunMakesOneStepAndSavesNothing) {
   Arguments arguments = {
       kRecipe, "--dry-run",         "--json", "--set", "checkpoint.dir=" + folder.at("runs"),
       "--set", "checkpoint.every=1"};
-  const Output output = train(arguments);
+  const base::Output output = train(arguments);
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 1);
   EXPECT_FALSE(std::filesystem::exists(folder.at("runs")));
@@ -205,7 +205,7 @@ TEST(TrainRun, AnEndThatCannotBeSavedIsAFailureAndNotTheEndOfTheTraining) {
   folder.file("step-00000004", "in the way");
   Arguments arguments = {kRecipe, "--json", "--set", "checkpoint.dir=" + folder.path()};
   arguments.insert(arguments.end(), kShort.begin(), kShort.end());
-  const Output output = train(arguments);
+  const base::Output output = train(arguments);
   EXPECT_EQ(output.status.code, 1);
   EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
   EXPECT_THAT(output.err, HasSubstr("lockstep train: the end of this run is not saved: "));
@@ -216,7 +216,7 @@ TEST(TrainRun, ASaveThatFailsIsToldOnce) {
   folder.file("step-00000004", "in the way");
   Arguments arguments = {kRecipe, "--set", "checkpoint.dir=" + folder.path()};
   arguments.insert(arguments.end(), kShort.begin(), kShort.end());
-  const Output output = train(arguments);
+  const base::Output output = train(arguments);
   EXPECT_EQ(output.status.code, 1);
   EXPECT_EQ(count_lines_with(output.out + output.err, ": Not a directory"), 1)
       << output.out << output.err;
@@ -229,7 +229,7 @@ TEST(TrainRun, APlaceThatCannotBeWrittenIsFoundBeforeTheFirstStep) {
     for (const char* flag : {"--dry-run", "--json"}) {
       Arguments arguments = {kRecipe, flag, "--set", "checkpoint.dir=" + place};
       arguments.insert(arguments.end(), kShort.begin(), kShort.end());
-      const Output output = train(arguments);
+      const base::Output output = train(arguments);
       EXPECT_EQ(output.status.code, 1) << place << " " << flag;
       EXPECT_THAT(output.err, StartsWith("lockstep train: checkpoint: cannot "));
       EXPECT_THAT(output.err, HasSubstr("checkpoint.dir"));
@@ -245,18 +245,18 @@ TEST(TrainRun, MovesToMoreRanksOnlyWithConsent) {
   Arguments alone = {kRecipe, "--set", "train.max_steps=2"};
   alone.insert(alone.end(), arguments.begin(), arguments.end());
   ASSERT_TRUE(train(alone).status.ok());
-  const Output refused = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  const base::Output refused = train_on_ranks({"--nproc-per-node", "2"}, arguments);
   EXPECT_EQ(refused.status.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--allow-other-bits"));
   arguments.emplace_back("--allow-other-bits");
-  const Output output = train_on_ranks({"--nproc-per-node", "2"}, arguments);
+  const base::Output output = train_on_ranks({"--nproc-per-node", "2"}, arguments);
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(nlohmann::json::parse(output.out)["steps"], 4);
   EXPECT_THAT(output.err, HasSubstr("goes on with 2 shards instead of 1"));
 }
 
 TEST(TrainRun, ShowPrintsPicturesAndTrainsNothing) {
-  const Output output = train({kRecipe, "--show"});
+  const base::Output output = train({kRecipe, "--show"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, StartsWith("a cat"));
   EXPECT_THAT(output.out, Not(HasSubstr("\x1b"))) << "no colours: not a terminal";
@@ -264,14 +264,14 @@ TEST(TrainRun, ShowPrintsPicturesAndTrainsNothing) {
 }
 
 TEST(TrainRun, HelpHasExamples) {
-  const Output output = train({"--help"});
+  const base::Output output = train({"--help"});
   EXPECT_TRUE(output.status.ok());
   EXPECT_THAT(output.out, HasSubstr("lockstep train recipes/cats.toml --show"));
 }
 
 TEST(TrainRun, AMistakeIsOneSentenceAndExitCode2) {
   const auto refuses = [](const Arguments& arguments, const char* reason) {
-    const Output output = train(arguments);
+    const base::Output output = train(arguments);
     EXPECT_EQ(output.status.code, 2) << output.err;
     EXPECT_THAT(output.err, StartsWith("lockstep train: "));
     EXPECT_THAT(output.err, HasSubstr(reason));
@@ -287,7 +287,7 @@ TEST(TrainRun, AMistakeIsOneSentenceAndExitCode2) {
 }
 
 TEST(TrainRun, AMistakeOfAllRanksIsToldOnce) {
-  const Output output = train_on_ranks({"--nproc-per-node", "3"}, {});
+  const base::Output output = train_on_ranks({"--nproc-per-node", "3"}, {});
   EXPECT_EQ(output.status.code, 2) << output.err;
   // At the start of a line: the launcher's report quotes it, indented, if that rank failed first.
   EXPECT_EQ(count_lines_with("\n" + output.err,

@@ -80,15 +80,15 @@ class Program {
     return wait_until([&] { return err().find(part) != std::string::npos; });
   }
   void kill(int signal) { process_.kill(signal); }
-  ExitStatus wait() { return process_.wait(Deadline::after(kPatience)).value(); }
+  base::ExitStatus wait() { return process_.wait(base::Deadline::after(kPatience)).value(); }
 
  private:
-  static std::string text_of(const UniqueFd& fd) {
-    return read_file(fmt::format("/proc/self/fd/{}", fd.get()));
+  static std::string text_of(const base::UniqueFd& fd) {
+    return base::read_file(fmt::format("/proc/self/fd/{}", fd.get()));
   }
 
-  UniqueFd out_, err_;
-  Process process_;
+  base::UniqueFd out_, err_;
+  base::Process process_;
 };
 
 // The checkpoint of the last step that was told of.
@@ -109,7 +109,7 @@ TEST(TrainSignals, TheFirstSavesAndEnds) {
     ASSERT_TRUE(program.wait_for_out("step    3/")) << program.err();
     program.kill(signal);
     EXPECT_EQ(program.wait().shell_code(), 128 + signal) << program.err();
-    EXPECT_EQ(read_file(folder.at("latest")), last_step(program.out()));
+    EXPECT_EQ(base::read_file(folder.at("latest")), last_step(program.out()));
     EXPECT_THAT(program.err(), HasSubstr("stopping after this step, with a checkpoint"));
     Arguments again = endless(folder.path());
     again.insert(again.end(), {"--max-time", "1"});
@@ -140,7 +140,7 @@ TEST(TrainSignals, UnderTheLauncherTheyDoTheSame) {
     ASSERT_TRUE(job.wait_for_output("step    3/", 1)) << job.err();
     job.kill(signal);
     EXPECT_EQ(job.wait().shell_code(), 128 + signal) << job.err();
-    EXPECT_EQ(read_file(folder.at("latest")), last_step(job.out())) << job.err();
+    EXPECT_EQ(base::read_file(folder.at("latest")), last_step(job.out())) << job.err();
   }
 }
 
@@ -153,7 +153,7 @@ TEST(TrainSignals, OneThatReachesOneRankEndsAllAfterTheSameStep) {
   ASSERT_TRUE(job.wait_for_output("step    3/", 1)) << job.err();
   ::kill(job.workers().at(1), SIGTERM);
   EXPECT_EQ(job.wait().shell_code(), 0) << job.err();
-  EXPECT_EQ(read_file(folder.at("latest")), last_step(job.out())) << job.err();
+  EXPECT_EQ(base::read_file(folder.at("latest")), last_step(job.out())) << job.err();
 }
 
 // As a shell starts what runs in the background.

@@ -326,13 +326,13 @@ TEST(Trainer, TheTimeLimitEndsWithACheckpointOnAllRanks) {
 TEST(Trainer, EachHeldOutSampleCountsOnceAndAddsUpToTheSameBits) {
   NetTask task_alone;
   Group alone = make_single_group();
-  const Evaluation expected = evaluate(task_alone, points(37, 0.5), alone, {.batch_size = 4});
+  const Evaluation expected = train::evaluate(task_alone, points(37, 0.5), alone, {.batch_size = 4});
   EXPECT_EQ(expected.num_counted, 37);
   for (const int ranks : {2, 3, 8}) {
     run_ranks(ranks,
               [](Group& group) {
                 NetTask task;
-                const Evaluation found = evaluate(task, points(37, 0.5), group, {.batch_size = 4});
+                const Evaluation found = train::evaluate(task, points(37, 0.5), group, {.batch_size = 4});
                 EXPECT_EQ(found.num_counted, 37);
                 EXPECT_EQ(fmt::format("{:a} {}", found.loss, found.num_correct), rank_argument());
                 EXPECT_TRUE(task.module()->is_training()) << "the mode is put back";
@@ -369,8 +369,8 @@ int64_t count_in(const std::string& folder) {
 }
 
 Holdings holdings() {
-  const std::string status = read_file("/proc/self/status");
-  const std::string maps = read_file("/proc/self/maps");
+  const std::string status = base::read_file("/proc/self/status");
+  const std::string maps = base::read_file("/proc/self/maps");
   Holdings now{.resident_kb = std::atol(status.c_str() + status.find("VmRSS:") + 6),
                .num_fds = count_in("/proc/self/fd"),
                .num_threads = count_in("/proc/self/task")};

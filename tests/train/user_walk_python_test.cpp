@@ -19,13 +19,13 @@ namespace {
 using Json = nlohmann::json;
 
 std::string python() {
-  return Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
+  return base::Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
 }
 
 std::optional<std::string> transformers_refusal() {
-  const Output output =
-      run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch, transformers'", python()}},
-                  Deadline::after(std::chrono::seconds(120)));
+  const base::Output output =
+      base::run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch, transformers'", python()}},
+                  base::Deadline::after(std::chrono::seconds(120)));
   if (output.status.ok()) {
     return std::nullopt;
   }
@@ -44,11 +44,11 @@ class WalkInPython : public testing::Test {
 
   // Compares what lockstep said with what Python makes of the same folder.
   void compare(const Json& said) const {
-    const Output output =
-        run_process({.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/tests/train/user_walk.py",
+    const base::Output output =
+        base::run_process({.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/tests/train/user_walk.py",
                               folder_.file("said.json", said.dump())},
                      .env = {{"HF_HUB_OFFLINE", "1"}}},
-                    Deadline::after(std::chrono::seconds(300)));
+                    base::Deadline::after(std::chrono::seconds(300)));
     EXPECT_TRUE(output.status.ok()) << output.out << output.err;
   }
 

@@ -44,12 +44,12 @@ class UserWalk : public testing::Test {
   }
 
   Json answer(const Arguments& argv) const { return answer_in(folder_.path(), argv); }
-  Output train(const std::string& recipe, const Arguments& settings = {},
+  base::Output train(const std::string& recipe, const Arguments& settings = {},
                const Arguments& flags = {}) const {
     return run_in(mine(), with(with({"train", recipe, "--json"}, set(settings)), flags));
   }
   // On ranks; with the arguments of launch_rhyme().
-  Output train_rhyme(int ranks, int64_t steps, const Arguments& more = {},
+  base::Output train_rhyme(int ranks, int64_t steps, const Arguments& more = {},
                      const std::string& dir = "runs/killed") const {
     Arguments argv = with({"run"}, launch_rhyme(ranks, dir, steps));
     argv.emplace_back("--json");
@@ -76,12 +76,12 @@ class UserWalk : public testing::Test {
   Json picture_judged_, vector_;
 };
 
-Json parsed(const Output& output) {
+Json parsed(const base::Output& output) {
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   return Json::parse(output.out, nullptr, false);
 }
 
-void expect_refused(const Output& output, const std::string& way_out) {
+void expect_refused(const base::Output& output, const std::string& way_out) {
   EXPECT_EQ(output.status.code, 2) << output.out;
   EXPECT_THAT(output.err, AllOf(HasSubstr("lockstep train: "), HasSubstr(way_out)));
 }
@@ -160,7 +160,7 @@ int64_t UserWalk::kill_a_rank() const {
   EXPECT_EQ(job.wait().shell_code(), 128 + SIGKILL) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("SIGKILL"));
   EXPECT_TRUE(job.is_gone());
-  return std::stoll(read_file(mine("runs/killed/latest")).substr(std::string("step-").size()));
+  return std::stoll(base::read_file(mine("runs/killed/latest")).substr(std::string("step-").size()));
 }
 
 // 4. A run is killed, goes on as if it was not, moves to other ranks and other data.
@@ -179,14 +179,14 @@ void UserWalk::go_on() {
   EXPECT_EQ(alone["parameter_hashes"][0],
             parsed(train_rhyme(2, saved + 6, {}, "runs/peace"))["parameter_hashes"][0]);
   expect_refused(train_rhyme(3, saved + 9), "--allow-other-bits");
-  const Output on_three = train_rhyme(3, saved + 9, {"--allow-other-bits"});
+  const base::Output on_three = train_rhyme(3, saved + 9, {"--allow-other-bits"});
   EXPECT_EQ(parsed(on_three)["resumed_at"], saved + 6);
   EXPECT_EQ(parsed(on_three)["same_bits"], true);
   EXPECT_THAT(on_three.err, HasSubstr("goes on with 3 shards instead of 2"));
   // A line more, and it is another text.
   write("rhyme.txt", rhyme() + "The end of the rhyme, or is it?\n");
   expect_refused(train_rhyme(3, saved + 12), "--allow-other-data");
-  const Output on_others = train_rhyme(3, saved + 12, {"--allow-other-data"});
+  const base::Output on_others = train_rhyme(3, saved + 12, {"--allow-other-data"});
   EXPECT_EQ(parsed(on_others)["resumed_at"], saved + 9);
   EXPECT_THAT(on_others.err, HasSubstr("was trained on other data"));
 }
@@ -217,12 +217,12 @@ void UserWalk::lose_everything_else() {
     answer({"eval", std::string("kept/") + run, "--json", "--export", std::string("hub/") + run});
   }
   answer({"eval", "kept/fruit", "--json", "--export", "fruit.pth"});
-  const Output difference =
+  const base::Output difference =
       run_in(folder_.path(), {"inspect", "--diff", "fruit.pth", "hub/fruit/model.safetensors"});
   EXPECT_TRUE(difference.status.ok()) << difference.out << difference.err;
-  const Json config = Json::parse(read_file(folder_.at("hub/reviews/config.json")));
+  const Json config = Json::parse(base::read_file(folder_.at("hub/reviews/config.json")));
   EXPECT_EQ(config["id2label"], Json({{"0", "poor"}, {"1", "fair"}, {"2", "good"}}));
-  const Json fruit = Json::parse(read_file(folder_.at("hub/fruit/config.json")));
+  const Json fruit = Json::parse(base::read_file(folder_.at("hub/fruit/config.json")));
   EXPECT_EQ(fruit["id2label"], Json({{"0", "apple"}, {"1", "lime"}, {"2", "plum"}}));
 }
 

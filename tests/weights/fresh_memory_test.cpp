@@ -16,15 +16,15 @@ constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kBytes = 4 * kHugePage;
 
 // Memory that begins at a huge page; nobody has touched it.
-std::byte* aligned(const Mapping& mapping) {
+std::byte* aligned(const base::Mapping& mapping) {
   std::byte* const begin = mapping.data();
   return begin + -reinterpret_cast<uintptr_t>(begin) % kHugePage;
 }
 
 // It tries huge pages when it knows what small ones cost.
-void learn_small_pages(FreshMemory& memory) {
+void learn_small_pages(weights::FreshMemory& memory) {
   const std::vector<std::byte> bytes(kHugePage * 3 / 4);
-  const Mapping mapping(-1, kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  const base::Mapping mapping(-1, kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   memory.copy({mapping.data(), mapping.data() + bytes.size()}, 0, bytes);
 }
 
@@ -35,14 +35,14 @@ TEST(FreshMemory, LeavesAloneWhatItWasNotGiven) {
     bytes[i] = static_cast<std::byte>(i * 7 + 1);
   }
   for (int i = 0; i < 5; ++i) {
-    FreshMemory memory;
+    weights::FreshMemory memory;
     learn_small_pages(memory);
-    const Mapping mapping(-1, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+    const base::Mapping mapping(-1, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
     std::byte* const begin = aligned(mapping);
     constexpr size_t kBefore = 64;
     std::memset(begin, 0x5a, kBefore);
     std::memset(begin + kBefore + bytes.size(), 0x5a, kBefore);
-    const FreshMemory::Place place{begin + kBefore, begin + kBefore + bytes.size()};
+    const weights::FreshMemory::Place place{begin + kBefore, begin + kBefore + bytes.size()};
     memory.copy(place, 0, bytes);
     EXPECT_EQ(std::memcmp(place.begin, bytes.data(), bytes.size()), 0);
     for (size_t k = 0; k < kBefore; ++k) {

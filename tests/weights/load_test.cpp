@@ -117,18 +117,18 @@ TEST(Load, ResolvesViewsAndTiesOfTorchFilesOldAndNew) {
 // Two tensors in one storage, far from each other.
 void write_halves(const std::string& path, const at::Tensor& whole) {
   const auto count = static_cast<uint64_t>(whole.numel());
-  PickleValue root{.kind = PickleValue::Kind::Dict};
-  std::vector<PickledTensor> tensors;
+  formats::PickleValue root{.kind = formats::PickleValue::Kind::Dict};
+  std::vector<formats::PickledTensor> tensors;
   for (const uint64_t half : {0, 1}) {
-    root.items.push_back(PickleValue::of(half == 0 ? std::string("first") : std::string("second")));
-    root.items.push_back(PickleValue::of_tensor(half));
+    root.items.push_back(formats::PickleValue::of(half == 0 ? std::string("first") : std::string("second")));
+    root.items.push_back(formats::PickleValue::of_tensor(half));
     tensors.push_back({.storage = 0,
-                       .dtype = DType::F32,
+                       .dtype = formats::DType::F32,
                        .offset = half * count / 2,
                        .shape = {whole.numel() / 2},
                        .strides = {1}});
   }
-  TorchWriter writer(path, root, tensors,
+  formats::TorchWriter writer(path, root, tensors,
                      {{.key = "0", .size_bytes = count * 4, .element_bytes = 4}});
   writer.begin();
   writer.append({static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()});
@@ -158,8 +158,8 @@ TEST(Load, ASidecarIsHonouredOnRequest) {
   test::write_safetensors_file(path, tensors);
   const auto targets = targets_for(tensors);
   EXPECT_THROW(load(path, targets, {.sha256 = true}), IoError) << "there is none";
-  Sha256 digest;
-  const std::string text = read_file(path);
+  formats::Sha256 digest;
+  const std::string text = base::read_file(path);
   digest.append(std::as_bytes(std::span(text)));
   folder.file("model.safetensors.sha256", digest.hex() + "  model.safetensors\n");
   load(path, targets, {.sha256 = true});

@@ -13,18 +13,18 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 
-const NameRules kRules{.prefix = "bert.",
+const weights::NameRules kRules{.prefix = "bert.",
                        .renamed_ends = {{"LayerNorm.gamma", "LayerNorm.weight"}},
                        .ignored_ends = {"position_ids"},
                        .ties = {{"decoder.weight", "words.weight"}}};
 
-NameMap map(std::vector<std::string> model, std::vector<std::string> file) {
-  return map_names(model, file, kRules);
+weights::NameMap map(std::vector<std::string> model, std::vector<std::string> file) {
+  return weights::map_names(model, file, kRules);
 }
 
-std::vector<std::string> pairs(const NameMap& map) {
+std::vector<std::string> pairs(const weights::NameMap& map) {
   std::vector<std::string> texts;
-  for (const NameMap::Pair& pair : map.pairs) {
+  for (const weights::NameMap::Pair& pair : map.pairs) {
     texts.push_back(pair.model_name + " <- " + pair.file_name);
   }
   return texts;
@@ -38,7 +38,7 @@ TEST(NameMap, PrefixMayBeOnEitherSide) {
 }
 
 TEST(NameMap, KnowsOldNamesAndWhatIsNoWeight) {
-  const NameMap names =
+  const weights::NameMap names =
       map({"LayerNorm.weight"}, {"bert.LayerNorm.gamma", "bert.embeddings.position_ids"});
   EXPECT_THAT(pairs(names), ElementsAre("LayerNorm.weight <- bert.LayerNorm.gamma"));
   EXPECT_THAT(names.ignored, ElementsAre("bert.embeddings.position_ids"));
@@ -46,7 +46,7 @@ TEST(NameMap, KnowsOldNamesAndWhatIsNoWeight) {
 }
 
 TEST(NameMap, TakesEitherNameOfATie) {
-  const NameMap both = map({"bert.words.weight"}, {"decoder.weight", "bert.words.weight"});
+  const weights::NameMap both = map({"bert.words.weight"}, {"decoder.weight", "bert.words.weight"});
   EXPECT_THAT(pairs(both), ElementsAre("bert.words.weight <- bert.words.weight"));
   EXPECT_THAT(both.tied, ElementsAre("decoder.weight"));
   EXPECT_THAT(pairs(map({"bert.words.weight"}, {"decoder.weight"})),
@@ -56,7 +56,7 @@ TEST(NameMap, TakesEitherNameOfATie) {
 TEST(NameMap, DropsTheWrapperOnlyWhereAllHaveIt) {
   EXPECT_THAT(pairs(map({"a", "b"}, {"module.a", "module.bert.b"})),
               ElementsAre("a <- module.a", "b <- module.bert.b"));
-  const NameMap mixed = map({"a"}, {"module.a", "b"});
+  const weights::NameMap mixed = map({"a"}, {"module.a", "b"});
   EXPECT_THAT(mixed.missing, ElementsAre("a"));
   EXPECT_THAT(mixed.surplus, ElementsAre("b", "module.a"));
 }

@@ -45,7 +45,7 @@ TEST(ThrowTogether, AllHearTheReasonThoughTheFirstLeavesWithItsGroup) {
                                                .rank = group.rank(),
                                                .size = group.size(),
                                                .timeout = std::chrono::seconds(60)});
-        throw_together(own, caught([&] {
+        weights::throw_together(own, weights::caught([&] {
                          if (own.rank() == 1) {
                            throw UsageError("the reason");
                          }

@@ -15,16 +15,16 @@ namespace lockstep::test {
 
 namespace {
 
-DType dtype_of(at::ScalarType type) {
+formats::DType dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
-      return DType::F32;
+      return formats::DType::F32;
     case at::kHalf:
-      return DType::F16;
+      return formats::DType::F16;
     case at::kBFloat16:
-      return DType::BF16;
+      return formats::DType::BF16;
     case at::kLong:
-      return DType::I64;
+      return formats::DType::I64;
     default:
       throw UsageError("the tests write no {}", c10::toString(type));
   }
@@ -64,11 +64,11 @@ Named sample_weights() {
 }
 
 void write_torch_file(const std::string& path, const Named& tensors) {
-  StateDict dict;
+  formats::StateDict dict;
   for (const auto& [name, tensor] : tensors) {
     dict.add(name, dtype_of(tensor.scalar_type()), tensor.sizes().vec());
   }
-  TorchWriter writer(path, dict.root, dict.tensors, dict.storages);
+  formats::TorchWriter writer(path, dict.root, dict.tensors, dict.storages);
   for (const auto& [name, tensor] : tensors) {
     writer.begin();
     writer.append(bytes_of(tensor));
@@ -77,15 +77,15 @@ void write_torch_file(const std::string& path, const Named& tensors) {
 }
 
 void write_safetensors_file(const std::string& path, const Named& tensors) {
-  std::vector<TensorInfo> infos;
+  std::vector<formats::TensorInfo> infos;
   for (const auto& [name, tensor] : tensors) {
     infos.push_back({.name = name,
                      .dtype = dtype_of(tensor.scalar_type()),
                      .shape = tensor.sizes().vec(),
                      .strides = {}});
   }
-  SafetensorsWriter writer(path, infos, {{"format", "pt"}});
-  for (const TensorInfo& info : writer.tensors()) {
+  formats::SafetensorsWriter writer(path, infos, {{"format", "pt"}});
+  for (const formats::TensorInfo& info : writer.tensors()) {
     writer.append(bytes_of(tensors.at(info.name)));
   }
   writer.finish();

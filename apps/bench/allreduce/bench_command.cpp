@@ -42,15 +42,15 @@ WireType parse_wire(const std::string& name) {
 
 // Moves this process into its node's network; returns its address there. The connection to the
 // store, which is older, stays in the network in which `lockstep bench` itself lives.
-std::string join_network(const BenchPlan& plan, const LaunchEnv& launch) {
+std::string join_network(const BenchPlan& plan, const comm::LaunchEnv& launch) {
   if (plan.network.empty()) {
     return "127.0.0.1";
   }
   const int number = launch.rank * plan.num_nodes / launch.size;
   const BenchNode& node = plan.network.at(static_cast<size_t>(number));
-  const UniqueFd network = open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
+  const base::UniqueFd network = base::open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
   if (::setns(network.get(), CLONE_NEWNET) != 0) {
-    throw IoError("cannot enter the network of node {}: {}", number, errno_text(errno));
+    throw IoError("cannot enter the network of node {}: {}", number, base::errno_text(errno));
   }
   ::setenv("LOCKSTEP_INTERFACE", node.address.c_str(), 1);
   return node.address;
@@ -110,7 +110,7 @@ int bench_command(int argc, char** argv) {
                                         .wire = parse_wire(plan.wire)});
   BenchPeers peers{.names = plan.peers, .gloo = nullptr, .mpis = {}};
   if (std::find(plan.peers.begin(), plan.peers.end(), "gloo") != plan.peers.end()) {
-    peers.gloo = make_raw_gloo(rank.store, {.prefix = "peer/",
+    peers.gloo = comm::make_raw_gloo(rank.store, {.prefix = "peer/",
                                             .rank = rank.launch.rank,
                                             .size = rank.launch.size,
                                             .address = address,

@@ -36,10 +36,10 @@ bool is_program(const fs::path& path) {
 
 std::vector<fs::path> program_folders() {
   std::vector<fs::path> folders;
-  if (const auto root = Env().text("I_MPI_ROOT")) {
+  if (const auto root = base::Env().text("I_MPI_ROOT")) {
     folders.push_back(fs::path(*root) / "bin");
   }
-  const std::string list = Env().text("PATH").value_or(kDefaultPath);
+  const std::string list = base::Env().text("PATH").value_or(kDefaultPath);
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(':', begin), list.size());
     folders.emplace_back(list.substr(begin, end - begin));
@@ -50,7 +50,7 @@ std::vector<fs::path> program_folders() {
 
 std::string output_of(std::vector<std::string> argv) {
   try {
-    const Output output = run_process({.argv = std::move(argv)}, Deadline::after(kPatience));
+    const base::Output output = base::run_process({.argv = std::move(argv)}, base::Deadline::after(kPatience));
     return output.out + output.err;
   } catch (const IoError& /*error*/) {
     return "";  // not a program that can be run
@@ -90,7 +90,7 @@ std::vector<std::string> clean_environment(const std::map<std::string, std::stri
                                            const std::map<std::string, std::string>& paths) {
   std::map<std::string, std::string> variables;
   for (const char* name : kKept) {
-    if (const auto value = Env().text(name)) {
+    if (const auto value = base::Env().text(name)) {
       variables[name] = *value;
     }
   }
@@ -227,17 +227,17 @@ std::string MpiPrograms::compile(const std::string& name, const std::string& mpi
     folder_ = (fs::temp_directory_path() / "lockstep-mpi-XXXXXX").string();
     if (::mkdtemp(folder_.data()) == nullptr) {
       const int error = errno;
-      throw IoError("cannot make the folder {}: {}", std::exchange(folder_, ""), errno_text(error));
+      throw IoError("cannot make the folder {}: {}", std::exchange(folder_, ""), base::errno_text(error));
     }
   }
   const MemoryFile source("mpi_peer.c", kMpiPeerSource);
   const std::string program = folder_ + "/" + name;
-  ProcessOptions options{.argv = {compiler.string(), "-std=gnu11", "-O2", "-x", "c", source.path(),
+  base::ProcessOptions options{.argv = {compiler.string(), "-std=gnu11", "-O2", "-x", "c", source.path(),
                                   "-x", "none", "-o", program}};
   if (name == "intelmpi") {  // its scripts do not know where they lie
     options.env["I_MPI_ROOT"] = folder.parent_path().string();
   }
-  const Output output = run_process(std::move(options), Deadline::after(kPatience));
+  const base::Output output = base::run_process(std::move(options), base::Deadline::after(kPatience));
   if (!output.status.ok() || !is_program(program)) {
     search_.missing[name] = fmt::format("{} cannot compile the peer ({}); {}", compiler.string(),
                                         last_line(output.err), how_to_get(name));

@@ -32,15 +32,15 @@ struct MpiAnswer {
 };
 
 // A name in the abstract namespace: there is no file that a killed run could leave behind.
-UniqueFd listen_at(const std::string& name, int backlog) {
+base::UniqueFd listen_at(const std::string& name, int backlog) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       ::listen(fd.get(), backlog) != 0) {
-    throw IoError("cannot listen for the ranks of an MPI: {}", errno_text(errno));
+    throw IoError("cannot listen for the ranks of an MPI: {}", base::errno_text(errno));
   }
   return fd;
 }
@@ -54,18 +54,18 @@ bool is_own_user(int fd) {
 }  // namespace
 
 MpiRanks::MpiRanks(const BenchMpi& mpi, int num_ranks) : name_(mpi.name) {
-  const std::string socket = "lockstep-bench-" + make_secret().substr(0, 32);
-  const UniqueFd listener = listen_at(socket, num_ranks);
+  const std::string socket = "lockstep-bench-" + base::make_secret().substr(0, 32);
+  const base::UniqueFd listener = listen_at(socket, num_ranks);
   std::vector<std::string> command = mpi.command;
   command.push_back("@" + socket);
-  process_ = Process({.argv = std::move(command), .stdout_fd = STDERR_FILENO});
+  process_ = base::Process({.argv = std::move(command), .stdout_fd = STDERR_FILENO});
   accept_ranks(listener.get(), num_ranks);
 }
 
 MpiRanks::~MpiRanks() {
   try {
     tell({.bytes = 0});
-    if (process_.wait(Deadline::after(kEndPatience))) {
+    if (process_.wait(base::Deadline::after(kEndPatience))) {
       return;
     }
   } catch (const Error& /*error*/) {
@@ -75,7 +75,7 @@ MpiRanks::~MpiRanks() {
 }
 
 void MpiRanks::accept_ranks(int listener, int num_ranks) {
-  const Deadline deadline = Deadline::after(kStartPatience);
+  const base::Deadline deadline = base::Deadline::after(kStartPatience);
   ranks_.resize(static_cast<size_t>(num_ranks));
   for (int joined = 0; joined < num_ranks;) {
     pollfd entries[] = {{listener, POLLIN, 0}, {process_.pidfd(), POLLIN, 0}};
@@ -85,18 +85,18 @@ void MpiRanks::accept_ranks(int listener, int num_ranks) {
     }
     if (n == 0) {
       throw TimeoutError("{}: {} of {} ranks have reported within {}", name_, joined, num_ranks,
-                         to_text(kStartPatience));
+                         base::to_text(kStartPatience));
     }
     if (entries[0].revents == 0) {
       const auto status = process_.poll();
       throw IoError("{}: its mpiexec has ended before {} ranks had reported ({})", name_, num_ranks,
                     status ? status->text() : "it cannot be watched");
     }
-    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    base::UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd || !is_own_user(fd.get())) {
       continue;
     }
-    Socket socket(std::move(fd));
+    base::Socket socket(std::move(fd));
     int64_t hello[2];  // rank, size
     socket.receive(hello, sizeof hello, deadline);
     if (hello[1] != num_ranks || hello[0] < 0 || hello[0] >= num_ranks) {
@@ -109,8 +109,8 @@ void MpiRanks::accept_ranks(int listener, int num_ranks) {
 }
 
 void MpiRanks::tell(const MpiRequest& request) {
-  const Deadline deadline = Deadline::after(kPatience);
-  for (Socket& rank : ranks_) {
+  const base::Deadline deadline = base::Deadline::after(kPatience);
+  for (base::Socket& rank : ranks_) {
     if (rank) {
       rank.send(&request, sizeof request, deadline);
     }
@@ -118,7 +118,7 @@ void MpiRanks::tell(const MpiRequest& request) {
 }
 
 BatchStamps MpiRanks::run(const MpiRequest& request) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
   tell(request);
   BatchStamps stamps;
   stamps.last_us.assign(static_cast<size_t>(request.batch) + 1, 0);

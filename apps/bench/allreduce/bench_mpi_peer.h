@@ -45,8 +45,8 @@ class MpiRanks {
   void tell(const MpiRequest& request);
 
   std::string name_;
-  Process process_;
-  std::vector<Socket> ranks_;
+  base::Process process_;
+  std::vector<base::Socket> ranks_;
 };
 
 }  // namespace lockstep

@@ -42,13 +42,13 @@ void play(Line& line, uint32_t first, int num_turns) {
 
 // Before take_own_core() bound a thread: the first call decides.
 const std::vector<int>& cores_at_start() {
-  static const std::vector<int> cores = usable_cores();
+  static const std::vector<int> cores = base::usable_cores();
   return cores;
 }
 
 // Likewise: a thread that is bound already would count one core.
 int num_cores_at_start() {
-  static const int num_cores = num_usable_cores();
+  static const int num_cores = base::num_usable_cores();
   return num_cores;
 }
 
@@ -56,7 +56,7 @@ int num_cores_at_start() {
 
 bool take_own_core(int rank, int num_ranks) {
   const std::vector<int>& cores = cores_at_start();
-  return num_ranks <= num_cores_at_start() && stay_on_core(cores[static_cast<size_t>(rank)]);
+  return num_ranks <= num_cores_at_start() && base::stay_on_core(cores[static_cast<size_t>(rank)]);
 }
 
 std::optional<double> core_roundtrip_ns() {
@@ -68,10 +68,10 @@ std::optional<double> core_roundtrip_ns() {
   Line line;
   constexpr int kTurns = static_cast<int>(kNumRuns) * kTripsPerRun;
   std::thread other([&] {
-    stay_on_core(cores[1]);
+    base::stay_on_core(cores[1]);
     play(line, 1, kTurns);
   });
-  stay_on_core(cores[0]);
+  base::stay_on_core(cores[0]);
   std::array<double, kNumRuns> runs;
   uint32_t first = 0;
   for (double& run : runs) {

@@ -15,9 +15,9 @@ namespace lockstep {
 namespace {
 
 // The launcher's. A rank that is alone is told of none, but the peer wants one.
-Store find_store(const LaunchEnv& launch) {
+Store find_store(const comm::LaunchEnv& launch) {
   const StoreOptions own{
-      .job_id = launch.job_id, .secret = make_secret(), .timeout = kBenchPatience};
+      .job_id = launch.job_id, .secret = base::make_secret(), .timeout = kBenchPatience};
   return launch.size == 1 ? Store::host(own)
                           : Store::connect({.endpoint = launch.store.text(),
                                             .job_id = launch.job_id,
@@ -28,11 +28,11 @@ Store find_store(const LaunchEnv& launch) {
 }  // namespace
 
 BenchRank enter_bench() {
-  const Env env;
+  const base::Env env;
   if (!env.has("LOCKSTEP_LOG_LEVEL")) {
     log::set_level(log::Level::Warn);  // the user reads the figures, not how the ranks met
   }
-  const LaunchEnv launch = read_launch_env(env);
+  const comm::LaunchEnv launch = comm::read_launch_env(env);
   if (!env.has("LOCKSTEP_RANK")) {
     throw UsageError("the ranks are started by `lockstep bench`, which this process is not");
   }

@@ -15,7 +15,7 @@ namespace lockstep {
 inline constexpr auto kBenchPatience = std::chrono::minutes(2);
 
 struct BenchRank {
-  LaunchEnv launch;
+  comm::LaunchEnv launch;
   Store store;  // in which the ranks find each other
 };
 

@@ -91,7 +91,7 @@ int bench_checkpoint(const Arguments& arguments) {
                             {"folder", request->folder},
                             {"repeats", request->repeats},
                             {"json", request->json}};
-  return run_job({.name = "lockstep bench",
+  return launch::run_job({.name = "lockstep bench",
                   .procs_per_node = request->num_ranks,
                   .output = {.prefix = false},
                   .command = {find_torch_program(), "bench", "checkpoint", plan.dump()}});

@@ -98,7 +98,7 @@ class CheckpointMeasurement {
     constexpr int kRounds = 3;
     for (int round = 0; round < kRounds; ++round) {
       group_.barrier();
-      const Stopwatch watch;
+      const base::Stopwatch watch;
       step();
       const double pace = plan_.step_ms / (watch.seconds() * 1000);
       const at::Tensor number =
@@ -126,7 +126,7 @@ class CheckpointMeasurement {
   std::vector<double> take_calm_steps() {
     std::vector<double> steps_s;
     for (int i = 0; i < kCalmSteps; ++i) {
-      const Stopwatch watch;
+      const base::Stopwatch watch;
       step();
       steps_s.push_back(watch.seconds());
     }
@@ -139,7 +139,7 @@ class CheckpointMeasurement {
     std::vector<double> steps_s;
     bool is_busy = true;
     while (is_busy) {
-      const Stopwatch watch;
+      const base::Stopwatch watch;
       if (steps_s.empty()) {
         writer_.begin({.step = ++num_saves_}, state_);
       }
@@ -207,7 +207,7 @@ class CheckpointMeasurement {
 
   void measure_sync_save() {
     group_.barrier();
-    const Stopwatch watch;
+    const base::Stopwatch watch;
     const std::string path = folder_.at("sync.safetensors");
     if (group_.rank() == 0) {
       save_weights(path, state_);
@@ -230,18 +230,18 @@ class CheckpointMeasurement {
   }
 
   double write_to_disk(int flags) {
-    const Mapping memory(-1, kDiskWrite, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+    const base::Mapping memory(-1, kDiskWrite, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
     std::fill_n(memory.data(), kDiskWrite, std::byte{0x5a});
     const std::string path = folder_.at("disk");
-    const Stopwatch watch;
+    const base::Stopwatch watch;
     {
-      const UniqueFd fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | flags);
+      const base::UniqueFd fd = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC | flags);
       ::posix_fallocate(fd.get(), 0, result_.state_bytes);
       for (int64_t done = 0; done < result_.state_bytes; done += kDiskWrite) {
-        write_all(fd.get(), memory.data(), kDiskWrite);
+        base::write_all(fd.get(), memory.data(), kDiskWrite);
       }
       if (::fsync(fd.get()) != 0) {
-        throw IoError("cannot sync {}: {}", path, errno_text(errno));
+        throw IoError("cannot sync {}: {}", path, base::errno_text(errno));
       }
     }
     const double seconds = watch.seconds();

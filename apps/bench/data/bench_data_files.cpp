@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kWidth = 500;
 constexpr int64_t kHeight = 375;
-constexpr size_t kVocabulary = 50257;
+constexpr size_t kNumWords = 50257;
 
 // Adds noise with a grain of `grain` pixels, interpolated in between.
-void add_noise(std::vector<float>& rgb, int64_t grain, float strength, Dice& dice) {
+void add_noise(std::vector<float>& rgb, int64_t grain, float strength, base::Dice& dice) {
   const int64_t columns = kWidth / grain + 2;
   const int64_t rows = kHeight / grain + 2;
   std::vector<float> points(static_cast<size_t>(columns * rows * 3));
@@ -51,14 +51,14 @@ void add_noise(std::vector<float>& rgb, int64_t grain, float strength, Dice& dic
   }
 }
 
-Picture make_picture(uint64_t number) {
-  Dice dice(1, number);
+pictures::Picture make_picture(uint64_t number) {
+  base::Dice dice(1, number);
   std::vector<float> rgb(static_cast<size_t>(kWidth * kHeight * 3), 128.0f);
   add_noise(rgb, 100, 60, dice);
   add_noise(rgb, 30, 40, dice);
   add_noise(rgb, 8, 25, dice);
   add_noise(rgb, 2, 12, dice);
-  Picture picture{.size = {kWidth, kHeight}, .rgb = {}, .box = {}};
+  pictures::Picture picture{.size = {kWidth, kHeight}, .rgb = {}, .box = {}};
   for (const float value : rgb) {
     picture.rgb.push_back(static_cast<uint8_t>(std::clamp(value, 0.0f, 255.0f)));
   }
@@ -69,7 +69,7 @@ Picture make_picture(uint64_t number) {
 
 BenchFolder::BenchFolder(const std::string& parent) : path_(parent + "/lockstep-bench-XXXXXX") {
   if (::mkdtemp(path_.data()) == nullptr) {
-    throw IoError("cannot make a folder in {}: {}", parent, errno_text(errno));
+    throw IoError("cannot make a folder in {}: {}", parent, base::errno_text(errno));
   }
 }
 
@@ -84,8 +84,8 @@ int64_t write_bench_pictures(const std::string& folder, int64_t count) {
   }
   int64_t bytes = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const std::string jpeg = encode_jpeg(make_picture(static_cast<uint64_t>(i)));
-    write_file_atomically(
+    const std::string jpeg = pictures::encode_jpeg(make_picture(static_cast<uint64_t>(i)));
+    base::write_file_atomically(
         fmt::format("{}/{}/{:06}.jpg", folder, i % 2 == 0 ? "first" : "second", i), jpeg);
     bytes += std::ssize(jpeg);
   }
@@ -94,12 +94,12 @@ int64_t write_bench_pictures(const std::string& folder, int64_t count) {
 
 int64_t write_bench_tokens(const std::string& path, int64_t megabytes) {
   constexpr uint64_t kPieceIds = 500'000;  // a megabyte
-  Dice dice(2, 0);
+  base::Dice dice(2, 0);
   std::vector<uint32_t> ids(kPieceIds);
-  TokenWriter writer(path, TokenLayout::LlmcGpt2, kPieceIds * static_cast<uint64_t>(megabytes));
+  formats::TokenWriter writer(path, formats::TokenLayout::LlmcGpt2, kPieceIds * static_cast<uint64_t>(megabytes));
   for (int64_t i = 0; i < megabytes; ++i) {
     for (uint32_t& id : ids) {
-      id = static_cast<uint32_t>(dice.below(kVocabulary));
+      id = static_cast<uint32_t>(dice.below(kNumWords));
     }
     writer.append(ids);
   }

@@ -96,7 +96,7 @@ int bench_ddp(const Arguments& arguments) {
   const nlohmann::json plan{{"model", request->model}, {"peer", request->peer},
                             {"steps", request->steps}, {"repeats", request->repeats},
                             {"json", request->json},   {"bars", ::isatty(STDOUT_FILENO) == 1}};
-  return run_job({.name = "lockstep bench",
+  return launch::run_job({.name = "lockstep bench",
                   .procs_per_node = request->num_ranks,
                   .output = {.prefix = false},
                   .command = {find_torch_program(), "bench", "ddp", plan.dump()}});

@@ -15,7 +15,7 @@ int bench_ddp_command(const std::string& text) {
                                         .timeout = kBenchPatience});
   c10::intrusive_ptr<c10d::Backend> gloo;
   if (plan.has_peer) {
-    gloo = make_raw_gloo(rank.store, {.prefix = "peer/",
+    gloo = comm::make_raw_gloo(rank.store, {.prefix = "peer/",
                                       .rank = rank.launch.rank,
                                       .size = rank.launch.size,
                                       .timeout = kBenchPatience});

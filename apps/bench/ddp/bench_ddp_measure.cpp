@@ -40,7 +40,7 @@ double ms(std::chrono::nanoseconds time) {
 // Memory of this process that no file backs, with its part of what it shares with others.
 double memory_bytes() {
   ::malloc_trim(0);  // what is free is the allocator's habit, not anybody's need
-  const std::string text = read_file("/proc/self/smaps_rollup");
+  const std::string text = base::read_file("/proc/self/smaps_rollup");
   double kib = 0;
   for (const std::string name : {"\nPss_Anon:", "\nPss_Shmem:"}) {
     const size_t line = text.find(name);

@@ -62,7 +62,7 @@ std::string find_peer(const Texts& texts) {
     }
     return texts.torchrun;
   }
-  const std::string path = find_tool("torchrun");
+  const std::string path = image::find_tool("torchrun");
   if (path.empty()) {
     fmt::print(stderr,
                "lockstep bench: there is no torchrun in PATH, its figures are left out; it comes "

@@ -22,14 +22,14 @@ namespace lockstep::app {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);  // only failures take it
+constexpr auto kFaultPatience = std::chrono::seconds(60);  // only failures take it
 
 constexpr const char* kReady = "ready ";      // host pid
 constexpr const char* kStopped = "stopped ";  // time
 constexpr const char* kStarted = "started ";  // time
 
 int64_t now_ns() {
-  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+  return std::chrono::nanoseconds(base::Clock::now().time_since_epoch()).count();
 }
 
 void say(const char* what, int64_t number) {
@@ -45,7 +45,7 @@ std::vector<int64_t> numbers(const std::string& text, const std::string& word) {
     const size_t at = line.find(word);
     const auto number = at == std::string::npos
                             ? std::nullopt
-                            : parse_integer(line.substr(at + word.size()), 1, INT64_MAX);
+                            : base::parse_integer(line.substr(at + word.size()), 1, INT64_MAX);
     if (number) {
       found.push_back(*number);
     }
@@ -54,7 +54,7 @@ std::vector<int64_t> numbers(const std::string& text, const std::string& word) {
 }
 
 // False at the end of the text, or at the deadline.
-bool read_more(int fd, std::string& text, Deadline deadline) {
+bool read_more(int fd, std::string& text, base::Deadline deadline) {
   pollfd entry{fd, POLLIN, 0};
   int n = 0;
   do {
@@ -74,7 +74,7 @@ double largest_ms(const std::vector<int64_t>& times_ns, int64_t since_ns) {
 
 int launch_fault_rank() {
   const int64_t begin_ns = now_ns();
-  const Env env;
+  const base::Env env;
   if (env.integer("TORCHELASTIC_RESTART_COUNT", 0, 1).value_or(0) == 1) {
     say(kStarted, begin_ns);
     return 0;
@@ -83,8 +83,8 @@ int launch_fault_rank() {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &stop, nullptr);
-  say(kReady, host_pid());
-  const timespec limit{.tv_sec = kPatience.count()};
+  say(kReady, base::host_pid());
+  const timespec limit{.tv_sec = kFaultPatience.count()};
   if (::sigtimedwait(&stop, nullptr, &limit) != SIGTERM) {
     return 1;
   }
@@ -94,10 +94,10 @@ int launch_fault_rank() {
 
 FaultTimes measure_fault(int num_ranks) {
   const size_t num = static_cast<size_t>(num_ranks);
-  const Deadline deadline = Deadline::after(kPatience);
+  const base::Deadline deadline = base::Deadline::after(kFaultPatience);
   const std::string self = own_program_path();
-  FdPair pipe = make_pipe();
-  Process job({.argv = {self, "run", "--nproc-per-node", std::to_string(num_ranks),
+  base::FdPair pipe = base::make_pipe();
+  base::Process job({.argv = {self, "run", "--nproc-per-node", std::to_string(num_ranks),
                         "--max-restarts", "1", self, "bench", "launch", "fault-rank"},
                .stdout_fd = pipe.write.get(),
                .stderr_fd = pipe.write.get()});

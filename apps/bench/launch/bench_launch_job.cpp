@@ -28,7 +28,7 @@ int bench_launch_job() {
   constexpr int kNumSteps = 26;
   constexpr unsigned kPatienceSeconds = 300;  // a rank whose launcher was killed ends by itself
   ::alarm(kPatienceSeconds);
-  if (!Env().has("LOCKSTEP_LOG_LEVEL")) {
+  if (!base::Env().has("LOCKSTEP_LOG_LEVEL")) {
     log::set_level(log::Level::Warn);
   }
   at::set_num_threads(1);

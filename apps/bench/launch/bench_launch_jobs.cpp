@@ -28,10 +28,10 @@ struct Timed {
 // From the command until it has ended and nobody holds its output any more.
 Timed timed(std::vector<std::string> argv) {
   const std::string name = fmt::format("{}", fmt::join(argv, " "));
-  const auto begin = Clock::now();
-  const Output output = run_process({.argv = std::move(argv), .env = {{"OMP_NUM_THREADS", "1"}}},
-                                    Deadline::after(kPatience));
-  const std::chrono::duration<double> duration = Clock::now() - begin;
+  const auto begin = base::Clock::now();
+  const base::Output output = base::run_process({.argv = std::move(argv), .env = {{"OMP_NUM_THREADS", "1"}}},
+                                    base::Deadline::after(kPatience));
+  const std::chrono::duration<double> duration = base::Clock::now() - begin;
   if (!output.status.ok()) {
     throw IoError("bench launch: `{}`: {}{}; its last words:\n{}", name,
                   output.timed_out ? "too slow, " : "", output.status.text(), output.err);

@@ -121,7 +121,7 @@ int bench_load(const Arguments& arguments) {
                             {"fresh_memory", request->fresh_memory},
                             {"json", request->json},
                             {"bars", ::isatty(STDOUT_FILENO) == 1}};
-  return run_job({.name = "lockstep bench",
+  return launch::run_job({.name = "lockstep bench",
                   .procs_per_node = request->num_ranks,
                   .output = {.prefix = false},
                   .command = {find_torch_program(), "bench", "load", plan.dump()}});

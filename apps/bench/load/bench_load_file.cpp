@@ -43,15 +43,15 @@ class Filler {
 
 // Appends a tensor's bytes and returns their CRC-32.
 template <typename Append>
-uint32_t write_tensor(const TensorInfo& tensor, uint64_t seed, Append append) {
+uint32_t write_tensor(const formats::TensorInfo& tensor, uint64_t seed, Append append) {
   Filler filler(seed);
   std::vector<uint64_t> words(size_t{1} << 17);
   uint32_t crc = 0;
-  for (uint64_t left = *checked_bytes(tensor.dtype, tensor.shape); left > 0;) {
+  for (uint64_t left = *formats::checked_bytes(tensor.dtype, tensor.shape); left > 0;) {
     filler.fill(words);
     const auto bytes = std::as_bytes(std::span(words));
     const auto part = bytes.first(std::min<uint64_t>(left, bytes.size()));
-    crc = crc32(crc, part);
+    crc = formats::crc32(crc, part);
     append(part);
     left -= part.size();
   }
@@ -60,16 +60,16 @@ uint32_t write_tensor(const TensorInfo& tensor, uint64_t seed, Append append) {
 
 }  // namespace
 
-std::vector<TensorInfo> gpt2_shapes(int64_t size_bytes) {
+std::vector<formats::TensorInfo> gpt2_shapes(int64_t size_bytes) {
   const bool is_full = size_bytes >= kFullSizeBytes;
   const int64_t width = is_full ? 1280 : 128;
   const int64_t vocabulary = is_full ? 50257 : 5026;
-  std::vector<TensorInfo> tensors;
+  std::vector<formats::TensorInfo> tensors;
   int64_t bytes = 0;
   const auto add = [&](std::string name, std::vector<int64_t> shape) {
-    bytes += static_cast<int64_t>(*checked_elements(shape)) * kHalfBytes;
+    bytes += static_cast<int64_t>(*formats::checked_elements(shape)) * kHalfBytes;
     tensors.push_back(
-        {.name = std::move(name), .dtype = DType::F16, .shape = std::move(shape), .strides = {}});
+        {.name = std::move(name), .dtype = formats::DType::F16, .shape = std::move(shape), .strides = {}});
   };
   const auto add_pair = [&](const std::string& name, std::vector<int64_t> shape) {
     const int64_t outputs = shape.back();
@@ -97,11 +97,11 @@ BenchWeights write_bench_weights(const std::string& path, const std::string& for
   const size_t count = weights.tensors.size();
   weights.crcs.resize(count);
   if (format == "torch") {
-    StateDict dict;
-    for (const TensorInfo& tensor : weights.tensors) {
+    formats::StateDict dict;
+    for (const formats::TensorInfo& tensor : weights.tensors) {
       dict.add(tensor.name, tensor.dtype, tensor.shape);
     }
-    TorchWriter writer(path, dict.root, dict.tensors, dict.storages);
+    formats::TorchWriter writer(path, dict.root, dict.tensors, dict.storages);
     for (size_t i = 0; i < count; ++i) {
       writer.begin();
       weights.crcs[i] =
@@ -110,10 +110,10 @@ BenchWeights write_bench_weights(const std::string& path, const std::string& for
     writer.finish();
     return weights;
   }
-  SafetensorsWriter writer(path, weights.tensors, {{"format", "pt"}});
-  for (const TensorInfo& tensor : writer.tensors()) {  // sorted in its own way
+  formats::SafetensorsWriter writer(path, weights.tensors, {{"format", "pt"}});
+  for (const formats::TensorInfo& tensor : writer.tensors()) {  // sorted in its own way
     const auto place = std::find_if(weights.tensors.begin(), weights.tensors.end(),
-                                    [&](const TensorInfo& t) { return t.name == tensor.name; });
+                                    [&](const formats::TensorInfo& t) { return t.name == tensor.name; });
     const auto i = static_cast<size_t>(place - weights.tensors.begin());
     weights.crcs[i] = write_tensor(tensor, i, [&](auto part) { writer.append(part); });
   }
@@ -122,18 +122,18 @@ BenchWeights write_bench_weights(const std::string& path, const std::string& for
 }
 
 double drop_from_cache(const std::string& path) {
-  const UniqueFd fd = open_file(path, O_RDONLY);
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0 || ::fsync(fd.get()) != 0) {
-    throw IoError("cannot sync {}: {}", path, errno_text(errno));
+    throw IoError("cannot sync {}: {}", path, base::errno_text(errno));
   }
   ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   const auto size = static_cast<size_t>(info.st_size);
-  const Mapping mapping(fd.get(), size, PROT_READ, MAP_SHARED);  // asked about, never read
+  const base::Mapping mapping(fd.get(), size, PROT_READ, MAP_SHARED);  // asked about, never read
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> pages((size + page - 1) / page);
   if (::mincore(mapping.data(), size, pages.data()) != 0) {
-    throw IoError("cannot tell what of {} is in memory: {}", path, errno_text(errno));
+    throw IoError("cannot tell what of {} is in memory: {}", path, base::errno_text(errno));
   }
   const auto cached =
       std::count_if(pages.begin(), pages.end(), [](auto p) { return (p & 1) != 0; });
@@ -145,14 +145,14 @@ void bring_into_cache(const std::string& path) {
 }
 
 double read_sequentially(const std::string& path, bool direct) {
-  const UniqueFd fd = open_file(path, O_RDONLY | (direct ? O_DIRECT : 0));
-  const Mapping buffer(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY | (direct ? O_DIRECT : 0));
+  const base::Mapping buffer(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   std::memset(buffer.data(), 0, buffer.size());
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
     if (n < 0 && errno != EINTR) {
-      throw IoError("cannot read {}: {}", path, errno_text(errno));
+      throw IoError("cannot read {}: {}", path, base::errno_text(errno));
     }
     if (n == 0) {
       break;

@@ -14,12 +14,12 @@
 namespace lockstep {
 
 struct BenchWeights {
-  std::vector<TensorInfo> tensors;  // in the order in which a model names its parameters
+  std::vector<formats::TensorInfo> tensors;  // in the order in which a model names its parameters
   std::vector<uint32_t> crcs;       // of each one's bytes
 };
 
 // GPT-2 large's shapes, with as many layers as make the size; of a tenth of the width below 256 MB.
-std::vector<TensorInfo> gpt2_shapes(int64_t size_bytes);
+std::vector<formats::TensorInfo> gpt2_shapes(int64_t size_bytes);
 
 // Writes the file, synced, with values that depend on nothing else; returns what is in it.
 BenchWeights write_bench_weights(const std::string& path, const std::string& format,

@@ -37,7 +37,7 @@ int64_t cpu_ns() {  // of all threads of this process
 
 // "VmHWM:  123 kB" of a file of /proc: the number behind a name.
 int64_t number_in(const std::string& path, const std::string& name) {
-  const std::string text = read_file(path);
+  const std::string text = base::read_file(path);
   const size_t at = text.find(name);
   return at == std::string::npos ? 0 : std::strtoll(text.c_str() + at + name.size(), nullptr, 10);
 }
@@ -51,8 +51,8 @@ int64_t storage_bytes_read() {
 }
 
 void reset_peak() {
-  const UniqueFd fd = open_file("/proc/self/clear_refs", O_WRONLY);
-  write_all(fd.get(), "5", 1);
+  const base::UniqueFd fd = base::open_file("/proc/self/clear_refs", O_WRONLY);
+  base::write_all(fd.get(), "5", 1);
 }
 
 // The file, on rank 0; gone with the object.
@@ -156,7 +156,7 @@ class LoadMeasurement {
 
   std::vector<WeightTarget> make_parameters() const {
     std::vector<WeightTarget> parameters;
-    for (const TensorInfo& tensor : weights_.tensors) {
+    for (const formats::TensorInfo& tensor : weights_.tensors) {
       at::Tensor parameter = plan_.fresh_memory ? at::empty(tensor.shape, at::kHalf)
                                                 : at::ones(tensor.shape, at::kHalf);
       parameters.push_back({tensor.name, parameter.set_requires_grad(true)});
@@ -168,7 +168,7 @@ class LoadMeasurement {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& tensor = parameters[i].tensor;
       const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
-      if (crc32(0, {data, tensor.nbytes()}) != weights_.crcs[i]) {
+      if (formats::crc32(0, {data, tensor.nbytes()}) != weights_.crcs[i]) {
         throw InternalError("parameter {} of rank {} is not what was written", parameters[i].name,
                             group_.rank());
       }
@@ -253,8 +253,8 @@ class LoadMeasurement {
     if (!is_counted_) {
       uint32_t crc = 0;
       for (size_t i = 0; i < weights_.crcs.size(); ++i) {
-        const TensorInfo& tensor = weights_.tensors[i];
-        crc = crc32_combine(crc, weights_.crcs[i], *checked_bytes(tensor.dtype, tensor.shape));
+        const formats::TensorInfo& tensor = weights_.tensors[i];
+        crc = formats::crc32_combine(crc, weights_.crcs[i], *formats::checked_bytes(tensor.dtype, tensor.shape));
       }
       if (load.crc != crc) {
         throw InternalError("the peer of rank {} loaded something else", group_.rank());

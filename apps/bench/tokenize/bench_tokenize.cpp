@@ -97,8 +97,8 @@ std::string find_peer(const Request& request) {
   const std::string python = request.python.empty() ? "python3" : request.python;
   std::string why;
   try {
-    const Output output = run_process({.argv = {python, "-c", "import tokenizers"}},
-                                      Deadline::after(std::chrono::minutes(1)));
+    const base::Output output = base::run_process({.argv = {python, "-c", "import tokenizers"}},
+                                      base::Deadline::after(std::chrono::minutes(1)));
     if (output.status.ok()) {
       return python;
     }
@@ -187,7 +187,7 @@ int bench_tokenize(const Arguments& arguments) {
   std::string text =
       request->text.empty()
           ? generated_text(request->script, static_cast<size_t>(megabytes) * 1'000'000)
-          : read_file(request->text, static_cast<size_t>(kMaxMegabytes) * 1'000'000);
+          : base::read_file(request->text, static_cast<size_t>(kMaxMegabytes) * 1'000'000);
   if (text.empty()) {
     throw UsageError("--text {} is empty; there is nothing to measure", request->text);
   }

@@ -95,12 +95,14 @@ struct Traffic {
   uint64_t network_bytes_sent = 0;
 };
 
-class Backend;  // of the implementation
+namespace comm {
+class Backend;
 struct Call;
+}  // namespace comm
 
 class Group {
  public:
-  explicit Group(std::shared_ptr<Backend> backend);
+  explicit Group(std::shared_ptr<comm::Backend> backend);
 
   int rank() const;  // in [0, size())
   int size() const;
@@ -172,10 +174,10 @@ class Group {
   Work barrier_async(WaitOptions options = {});
 
  private:
-  void run(Call call, std::chrono::milliseconds timeout);
-  Work start(Call call, std::chrono::milliseconds timeout);
+  void run(comm::Call call, std::chrono::milliseconds timeout);
+  Work start(comm::Call call, std::chrono::milliseconds timeout);
 
-  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<comm::Backend> backend_;
 };
 
 struct GroupOptions {

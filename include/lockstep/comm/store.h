@@ -25,8 +25,10 @@
 
 namespace lockstep {
 
+namespace base {
 class StoreClient;
 class StoreServer;
+}  // namespace base
 
 struct StoreOptions {
   std::string endpoint =
@@ -61,15 +63,15 @@ class Store {
   std::string endpoint() const;
 
   // For the implementation.
-  const std::shared_ptr<StoreClient>& client() const { return client_; }
+  const std::shared_ptr<base::StoreClient>& client() const { return client_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
-  Store(std::shared_ptr<StoreServer> server, std::shared_ptr<StoreClient> client,
+  Store(std::shared_ptr<base::StoreServer> server, std::shared_ptr<base::StoreClient> client,
         std::chrono::milliseconds timeout);
 
-  std::shared_ptr<StoreServer> server_;  // only where host() was called; destroyed after client_
-  std::shared_ptr<StoreClient> client_;
+  std::shared_ptr<base::StoreServer> server_;  // only where host() was called; destroyed after client_
+  std::shared_ptr<base::StoreClient> client_;
   std::chrono::milliseconds timeout_;
 };
 

@@ -9,8 +9,10 @@
 
 namespace lockstep {
 
-class WorkState;  // of the implementation, as the next
+namespace comm {
+class WorkState;
 struct WorkAccess;
+}  // namespace comm
 
 // What an asynchronous operation returns. Cheap to copy; copies stand for the same operation.
 //
@@ -27,7 +29,7 @@ class Work {
  public:
   // An operation that is already done.
   Work() = default;
-  explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+  explicit Work(std::shared_ptr<comm::WorkState> state) : state_(std::move(state)) {}
 
   // Returns when the result is there. Throws PeerLostError, TimeoutError (at the deadline the
   // operation was started with) or DesyncError; the group is then unusable, and every later wait()
@@ -47,8 +49,8 @@ class Work {
   void on_done(std::function<void(std::exception_ptr error)> callback);
 
  private:
-  friend struct WorkAccess;
-  std::shared_ptr<WorkState> state_;  // null: nothing to wait for
+  friend struct comm::WorkAccess;
+  std::shared_ptr<comm::WorkState> state_;  // null: nothing to wait for
 };
 
 }  // namespace lockstep

@@ -29,13 +29,13 @@
 
 namespace lockstep {
 
-namespace layers {
+namespace models::layers {
 class BertEmbeddings;
 class BertEncoder;
 class BertPoolerLayer;
 class BertHead;
 class LinearImpl;
-}  // namespace layers
+}  // namespace models::layers
 
 struct BertInput {
   at::Tensor ids_BT;             // REQUIRED: int64 [batch, time], at most max_positions long
@@ -70,9 +70,9 @@ class BertImpl : public ConfiguredModule {
 
  private:
   BertOptions options_;
-  std::shared_ptr<layers::BertEmbeddings> embeddings_;
-  std::shared_ptr<layers::BertEncoder> encoder_;
-  std::shared_ptr<layers::BertPoolerLayer> pooler_;
+  std::shared_ptr<models::layers::BertEmbeddings> embeddings_;
+  std::shared_ptr<models::layers::BertEncoder> encoder_;
+  std::shared_ptr<models::layers::BertPoolerLayer> pooler_;
 };
 TORCH_MODULE(Bert);
 
@@ -85,7 +85,7 @@ class BertForMaskedLMImpl : public ConfiguredModule {
 
  private:
   std::shared_ptr<BertImpl> bert_;
-  std::shared_ptr<layers::BertHead> cls_;
+  std::shared_ptr<models::layers::BertHead> cls_;
 };
 TORCH_MODULE(BertForMaskedLM);
 
@@ -98,7 +98,7 @@ class BertForSequenceClassificationImpl : public ConfiguredModule {
 
  private:
   std::shared_ptr<BertImpl> bert_;
-  std::shared_ptr<layers::LinearImpl> classifier_;
+  std::shared_ptr<models::layers::LinearImpl> classifier_;
   double dropout_;
 };
 TORCH_MODULE(BertForSequenceClassification);

@@ -29,7 +29,7 @@
 
 namespace lockstep {
 
-namespace layers {
+namespace models::layers {
 class GPT2Body;
 }
 
@@ -43,7 +43,7 @@ class GPT2Impl : public ConfiguredModule {
   at::Tensor forward(const at::Tensor& ids_BT);
 
  private:
-  std::shared_ptr<layers::GPT2Body> transformer_;
+  std::shared_ptr<models::layers::GPT2Body> transformer_;
 };
 TORCH_MODULE(GPT2);
 

@@ -31,12 +31,12 @@
 
 namespace lockstep {
 
-namespace layers {
+namespace models::layers {
 class EmbeddingImpl;
 class LayerNormImpl;
 class LinearImpl;
 class PreNormBlock;
-}  // namespace layers
+}  // namespace models::layers
 
 class MyTransformerImpl : public ConfiguredModule {
  public:
@@ -49,11 +49,11 @@ class MyTransformerImpl : public ConfiguredModule {
 
  private:
   MyTransformerOptions options_;
-  std::shared_ptr<layers::EmbeddingImpl> embedding_;
-  std::shared_ptr<layers::EmbeddingImpl> positions_;  // null: the plainest form
-  std::vector<std::shared_ptr<layers::PreNormBlock>> layers_;
-  std::shared_ptr<layers::LayerNormImpl> norm_;
-  std::shared_ptr<layers::LinearImpl> fc_;
+  std::shared_ptr<models::layers::EmbeddingImpl> embedding_;
+  std::shared_ptr<models::layers::EmbeddingImpl> positions_;  // null: the plainest form
+  std::vector<std::shared_ptr<models::layers::PreNormBlock>> layers_;
+  std::shared_ptr<models::layers::LayerNormImpl> norm_;
+  std::shared_ptr<models::layers::LinearImpl> fc_;
 };
 TORCH_MODULE(MyTransformer);
 

@@ -30,11 +30,11 @@ class BatchNorm2dImpl;
 
 namespace lockstep {
 
-namespace layers {
+namespace models::layers {
 class Conv2dImpl;
 class LinearImpl;
 class ResidualBlock;
-}  // namespace layers
+}  // namespace models::layers
 
 class ResNetImpl : public ConfiguredModule {
  public:
@@ -45,10 +45,10 @@ class ResNetImpl : public ConfiguredModule {
   at::Tensor forward(const at::Tensor& pictures_BCHW);
 
  private:
-  std::shared_ptr<layers::Conv2dImpl> conv1_;
+  std::shared_ptr<models::layers::Conv2dImpl> conv1_;
   std::shared_ptr<torch::nn::BatchNorm2dImpl> bn1_;
-  std::vector<std::shared_ptr<layers::ResidualBlock>> blocks_;  // of all stages
-  std::shared_ptr<layers::LinearImpl> fc_;
+  std::vector<std::shared_ptr<models::layers::ResidualBlock>> blocks_;  // of all stages
+  std::shared_ptr<models::layers::LinearImpl> fc_;
 };
 TORCH_MODULE(ResNet);
 

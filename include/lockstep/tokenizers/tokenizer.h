@@ -60,7 +60,9 @@ struct AddedToken {
   bool rstrip = false;       // takes the white space behind it
 };
 
+namespace tokenizers {
 struct TokenizerParts;
+}
 
 // Cheap to copy: copies share what they know.
 // Threads: const methods may be called concurrently.
@@ -84,10 +86,10 @@ class Tokenizer {
   const SpecialIds& special_ids() const;
   std::string kind() const;  // "wordpiece" or "byte-bpe"
 
-  explicit Tokenizer(std::shared_ptr<const TokenizerParts> parts);  // of load_tokenizer
+  explicit Tokenizer(std::shared_ptr<const tokenizers::TokenizerParts> parts);  // of load_tokenizer
 
  private:
-  std::shared_ptr<const TokenizerParts> parts_;
+  std::shared_ptr<const tokenizers::TokenizerParts> parts_;
 };
 
 struct WordPieceOptions {

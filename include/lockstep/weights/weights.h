@@ -49,7 +49,9 @@ struct WeightsOptions {
   std::string cache_dir;
 };
 
-struct WeightCatalog;  // of the implementation
+namespace weights {
+struct WeightCatalog;
+}
 
 // The weights at one location: a file (.safetensors, .pth, .bin, ...: known by its first bytes, not
 // by its name), or a folder with model.safetensors, pytorch_model.bin or an index of shards of
@@ -70,11 +72,11 @@ class Weights {
   bool has_checksums() const;                                  // all of them
 
   // For the implementation.
-  explicit Weights(std::shared_ptr<const WeightCatalog> catalog) : catalog_(std::move(catalog)) {}
-  const WeightCatalog& catalog() const { return *catalog_; }
+  explicit Weights(std::shared_ptr<const weights::WeightCatalog> catalog) : catalog_(std::move(catalog)) {}
+  const weights::WeightCatalog& catalog() const { return *catalog_; }
 
  private:
-  std::shared_ptr<const WeightCatalog> catalog_;
+  std::shared_ptr<const weights::WeightCatalog> catalog_;
 };
 
 enum class LoadMode {

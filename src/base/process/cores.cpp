@@ -7,7 +7,7 @@
 
 #include "base/process/cpu_quota.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 namespace {
 
@@ -93,4 +93,4 @@ void move_to_core(int core) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

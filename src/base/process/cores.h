@@ -5,7 +5,7 @@
 #include <bitset>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Cores as plain bits, which processes can hand each other; Linux numbers no more than these.
 using CoreBits = std::bitset<8192>;
@@ -25,4 +25,4 @@ bool stay_on_core(int core);
 // It continues there, for as long as the kernel leaves it. What cores it may use is not changed.
 void move_to_core(int core);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

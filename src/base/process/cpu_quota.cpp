@@ -11,7 +11,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 std::string text_of(const std::string& path) {
@@ -103,4 +103,4 @@ int cores_within(int num_cores, std::span<const CpuQuota> quotas) {
   return static_cast<int>(std::clamp<int64_t>(granted, 1, std::max(1, num_cores)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

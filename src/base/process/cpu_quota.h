@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::base {
 
 struct CpuQuota {
   int32_t num_cores = 0;  // whole ones, at least 1; 0: there is no limit
@@ -24,4 +24,4 @@ std::optional<double> cgroup_cpu_limit(const std::string& root);
 // How many of `num_cores` processes with these quotas can keep busy together; at least 1.
 int cores_within(int num_cores, std::span<const CpuQuota> quotas);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -13,7 +13,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 pid_t fork_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
@@ -98,4 +98,4 @@ std::vector<std::string> own_environment() {
   return entries;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::base {
 
 // Forks. The child runs `body`, ends with the code it returns (1 and a line on standard error if it
 // throws) and never comes back into the caller's code: no destructor of the parent's objects runs
@@ -36,4 +36,4 @@ std::vector<std::string> own_environment();
 // Orphaned descendants of this process become its children instead of init's.
 void adopt_orphans();
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "base/process/fork.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 IsolationMode parse_isolation(const std::string& text) {
   if (text == "auto") {
@@ -149,4 +149,4 @@ IsolationMode choose_isolation(IsolationMode wanted) {
   return may_be_user ? IsolationMode::UserNamespace : IsolationMode::Guardian;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

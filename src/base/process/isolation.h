@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::base {
 
 enum class IsolationMode {
   Auto,           // the first of the following that the system permits
@@ -36,4 +36,4 @@ void unshare_pid_namespace(IsolationMode mode);
 // getpid() and /proc agree (psutil, ps, the sanitizers). Throws IoError.
 void mount_own_proc();
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -19,7 +19,7 @@
 
 extern char** environ;
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 // Everything the child needs between fork and exec, laid out before the fork: there, in a process
@@ -267,4 +267,4 @@ Output run_process(ProcessOptions options, Deadline deadline) {
   return output;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

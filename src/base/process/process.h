@@ -11,7 +11,7 @@
 #include "base/deadline.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 // How a process ended.
 struct ExitStatus {
@@ -87,4 +87,4 @@ pid_t host_pid();
 // "SIGKILL" for 9.
 std::string signal_name(int signal);
 
-}  // namespace lockstep
+}  // namespace lockstep::base

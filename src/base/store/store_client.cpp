@@ -9,7 +9,7 @@
 
 #include "base/store/store_greeting.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 using store::Kind;
@@ -236,4 +236,4 @@ void StoreClient::fail(const std::string& why) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -16,7 +16,7 @@
 #include "base/store/store_protocol.h"
 #include "base/timed_lock.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 struct StoreClientOptions {
   Endpoint server;
@@ -101,4 +101,4 @@ class StoreClient {
   std::thread reader_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 namespace {
 
 void send(Socket& socket, const Message& message, Deadline deadline) {
@@ -79,4 +79,4 @@ Welcome greet(Socket& socket, const Greeting& greeting, std::string& unread, Dea
   return welcome;
 }
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

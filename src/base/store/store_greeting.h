@@ -9,7 +9,7 @@
 #include "base/socket.h"
 #include "base/store/store_protocol.h"
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 struct Greeting {
   Endpoint server;
@@ -31,4 +31,4 @@ struct Welcome {
 // job's; IoError and TimeoutError as Socket does.
 Welcome greet(Socket& socket, const Greeting& greeting, std::string& unread, Deadline deadline);
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

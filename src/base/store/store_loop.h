@@ -16,7 +16,7 @@
 #include "base/store/store_table.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 class StoreServer::Loop {
  public:
@@ -94,4 +94,4 @@ class StoreServer::Loop {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

@@ -6,7 +6,7 @@
 #include "base/store/store_loop.h"
 #include "base/store/store_scope.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 using store::Kind;
@@ -181,4 +181,4 @@ void StoreServer::Loop::log_refusal(const char* what, const Socket& socket,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

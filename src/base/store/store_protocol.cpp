@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
@@ -112,4 +112,4 @@ void Reader::end() const {
   }
 }
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -8,7 +8,7 @@
 
 #include "base/secret.h"
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 inline constexpr uint32_t kMagic = 0x54534b4c;  // "LKST"
 inline constexpr uint16_t kVersion = 1;
@@ -112,4 +112,4 @@ class Reader {
   std::string_view rest_;
 };
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -6,7 +6,7 @@
 
 #include "base/store/store_protocol.h"
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 namespace {
 
 // A stranger's own words, fit for the log: it must not write lines of its own there.
@@ -38,4 +38,4 @@ std::string scope_mistake(const Admission& admission, const std::string& scope) 
                      printable(scope.substr(0, scope.find('/'))));
 }
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

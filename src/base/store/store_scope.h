@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 struct Admission {
   std::string job_id;
@@ -16,4 +16,4 @@ struct Admission {
 // Empty if a client of this scope may go on to prove itself, else a sentence for it and the log.
 std::string scope_mistake(const Admission& admission, const std::string& scope);
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -13,7 +13,7 @@
 
 #include "base/store/store_loop.h"
 
-namespace lockstep {
+namespace lockstep::base {
 namespace {
 
 using store::ClientId;
@@ -342,4 +342,4 @@ const Endpoint& StoreServer::endpoint() const {
   return loop_->endpoint();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::base

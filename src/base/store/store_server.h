@@ -17,7 +17,7 @@
 #include "base/deadline.h"
 #include "base/socket.h"
 
-namespace lockstep {
+namespace lockstep::base {
 
 struct StoreServerOptions {
   Endpoint listen{"127.0.0.1", 0};  // the one interface that is needed; port 0: the kernel chooses
@@ -80,4 +80,4 @@ class StoreServer {
   std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::base

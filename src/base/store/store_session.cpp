@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::string Session::unconfirmed() const {
   return frames;
 }
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -7,7 +7,7 @@
 #include <deque>
 #include <string>
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 class Session {
  public:
@@ -35,4 +35,4 @@ class Session {
   size_t bytes_untold_ = 0;
 };
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -6,7 +6,7 @@
 
 #include "base/env.h"
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 namespace {
 
 Message reply_text(Kind kind, std::string_view text) {
@@ -266,4 +266,4 @@ std::vector<Outgoing> Table::drop(ClientId client) {
   return out;
 }
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

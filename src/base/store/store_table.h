@@ -12,7 +12,7 @@
 
 #include "base/store/store_protocol.h"
 
-namespace lockstep::store {
+namespace lockstep::base::store {
 
 using ClientId = uint64_t;
 
@@ -68,4 +68,4 @@ class Table {
   std::map<std::string, Members> groups_;
 };
 
-}  // namespace lockstep::store
+}  // namespace lockstep::base::store

@@ -4,11 +4,11 @@
 
 #include <ATen/ops/zeros.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 void Backend::run(Call call) {
   if (const auto work = start(std::move(call))) {
-    work->wait(Deadline::never());
+    work->wait(base::Deadline::never());
   }
 }
 
@@ -23,4 +23,4 @@ uint64_t Backend::next_id() {
   return ++last;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

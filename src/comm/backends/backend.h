@@ -17,7 +17,7 @@
 #include "base/deadline.h"
 #include "comm/work/call.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class Membership;
 
@@ -25,7 +25,7 @@ class Membership;
 class WorkState {
  public:
   virtual ~WorkState() = default;
-  virtual bool wait(Deadline limit) = 0;  // false at the limit
+  virtual bool wait(base::Deadline limit) = 0;  // false at the limit
   virtual bool done() const = 0;
   // Unlike Work's: on the thread that finishes the operation, which must not be kept and cannot
   // take an exception.
@@ -81,4 +81,4 @@ class Backend {
 // In place or by a copy: what every operation means in a group of one.
 std::shared_ptr<Backend> make_single_backend();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -28,7 +28,7 @@
 #include "comm/work/pending_work.h"
 #include "comm/backends/sigpipe_block.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -164,7 +164,7 @@ class GlooWork : public PendingWork {
     });
   }
 
-  bool wait(Deadline limit) override {
+  bool wait(base::Deadline limit) override {
     const auto [is_finished, error] = await_report(limit);
     if (!error.empty()) {
       membership_->transport_failed(call_, error);
@@ -310,7 +310,7 @@ class GlooBackend : public Backend {
 
   ~GlooBackend() override {
     // Operations that nobody waited for must end before Gloo may be destroyed.
-    if (!membership_->wait(Deadline::after(kPendingTime), [this] { return *num_pending_ == 0; })) {
+    if (!membership_->wait(base::Deadline::after(kPendingTime), [this] { return *num_pending_ == 0; })) {
       if (!membership_->failure()) {
         membership_->abandon("it destroyed the group with operations in flight");
       }
@@ -414,4 +414,4 @@ std::shared_ptr<Backend> make_gloo_backend(GlooOptions options) {
   return std::make_shared<GlooBackend>(std::move(options));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

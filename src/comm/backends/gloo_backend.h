@@ -8,7 +8,7 @@
 #include "comm/backends/backend.h"
 #include "comm/membership.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct GlooOptions {
   // This rank's place among those that are connected.
@@ -30,4 +30,4 @@ struct GlooOptions {
 // Collective over the ranks of `place`.
 std::shared_ptr<Backend> make_gloo_backend(GlooOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include "comm/membership.h"
 #include "comm/backends/rail.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // At a time, of a tensor: what ordinary memory is copied through.
@@ -143,7 +143,7 @@ class HierarchicalBackend : public TeamBackend {
     const auto count = static_cast<size_t>(tensor.numel());
     auto* const data = static_cast<std::byte*>(tensor.mutable_data_ptr());
     size_t begin = 0;
-    do {  // an empty tensor is a meeting too
+    do {  // an empty tensor synchronises the ranks too
       const size_t length = std::min(chunk, count - begin);
       reduce_chunk(call, tensor.scalar_type(), data + begin * element, length);
       begin += length;
@@ -276,4 +276,4 @@ std::shared_ptr<Backend> make_hierarchical_backend(HierarchicalOptions options) 
   return std::make_shared<HierarchicalBackend>(std::move(options));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -15,7 +15,7 @@
 #include "comm/start/hosts.h"
 #include "comm/backends/team_backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct HierarchicalOptions {
   TeamOptions team;
@@ -27,4 +27,4 @@ struct HierarchicalOptions {
 // Collective.
 std::shared_ptr<Backend> make_hierarchical_backend(HierarchicalOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,13 +6,13 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
 
 // Every rank is known to be there when the team meets, so whoever is late cannot come.
-constexpr auto kMeetingTime = 30s;
+constexpr auto kExchangeTime = 30s;
 
 Operation from_shm(shm::Kind kind) {
   switch (kind) {
@@ -34,7 +34,7 @@ Operation from_shm(shm::Kind kind) {
   throw InternalError("an operation of unknown kind");
 }
 
-shm::Kind to_shm(Operation operation) {
+shm::Kind to_shm_kind(Operation operation) {
   switch (operation) {
     case Operation::AllReduce:
       return shm::Kind::AllReduce;
@@ -97,7 +97,7 @@ shm::Reduction to_shm(ReduceOp op) {
 }
 
 shm::CallId to_shm(const CallLabel& label) {
-  return {.kind = to_shm(label.operation),
+  return {.kind = to_shm_kind(label.operation),
           .type = to_shm(label.type),
           .reduction = to_shm(label.reduce),
           .root = label.peer,
@@ -128,30 +128,30 @@ LocalTeam::LocalTeam(std::shared_ptr<Membership> membership, std::vector<int> ra
 void LocalTeam::meet(const Call& connect) {
   const std::string place = fmt::format("shm/{}", ranks_.front());
   Call lookup = connect;
-  lookup.deadline = connect.deadline.earlier(Deadline::after(kMeetingTime));
-  meeting_ = std::make_unique<shm::Meeting>(
-      shm::MeetingOptions{.rank = rank_,
+  lookup.deadline = connect.deadline.earlier(base::Deadline::after(kExchangeTime));
+  exchange_ = std::make_unique<shm::FdExchange>(
+      shm::FdExchangeOptions{.rank = rank_,
                           .size = size(),
                           .secret = membership_->store().client()->secret(),
                           .purpose = membership_->key(place)});
-  membership_->on_failure([this] { meeting_->interrupt(); });
+  membership_->on_failure([this] { exchange_->interrupt(); });
   if (size() > 1 && rank_ == 0) {
-    membership_->store().client()->set(membership_->key(place), meeting_->address(),
+    membership_->store().client()->set(membership_->key(place), exchange_->address(),
                                        lookup.deadline);
-    meeting_->accept_all(lookup.deadline);
+    exchange_->accept_all(lookup.deadline);
   } else if (rank_ != 0) {
-    meeting_->join(membership_->await_offer(place, lookup), lookup.deadline);
+    exchange_->join(membership_->await_offer(place, lookup), lookup.deadline);
   }
   share_arenas(lookup.deadline);
   membership_->on_failure([this] { interrupt(); });
 }
 
-void LocalTeam::share_arenas(Deadline deadline) {
+void LocalTeam::share_arenas(base::Deadline deadline) {
   const shm::ArenaLayout layout(size());
   arena_ = shm::Segment::create(layout.bytes);
   peer_arenas_.resize(ranks_.size());
   std::vector<std::byte*> arenas(ranks_.size(), arena_->data());
-  const auto take = [&](int rank, const UniqueFd& fd) {
+  const auto take = [&](int rank, const base::UniqueFd& fd) {
     const auto index = static_cast<size_t>(rank);
     peer_arenas_[index] = std::make_unique<shm::PeerSegment>(fd);
     if (peer_arenas_[index]->bytes() != layout.bytes) {
@@ -162,7 +162,7 @@ void LocalTeam::share_arenas(Deadline deadline) {
     }
     arenas[index] = peer_arenas_[index]->data();
   };
-  meeting_->exchange({.fd = arena_->fd(), .problem = ""}, take, deadline);
+  exchange_->exchange({.fd = arena_->fd(), .problem = ""}, take, deadline);
   arena_->close_fd();
   team_ = std::make_unique<shm::Team>(rank_, arenas);
   messenger_ = std::make_shared<shm::Messenger>(rank_, arenas);
@@ -217,9 +217,9 @@ void LocalTeam::bind(const std::shared_ptr<shm::Segment>& segment, const std::st
                      const Call& call) {
   std::vector<std::shared_ptr<shm::PeerSegment>> peers(ranks_.size());
   try {
-    meeting_->exchange(
+    exchange_->exchange(
         {.fd = segment ? segment->fd() : -1, .problem = problem},
-        [&](int rank, const UniqueFd& fd) {
+        [&](int rank, const base::UniqueFd& fd) {
           peers[static_cast<size_t>(rank)] = std::make_shared<shm::PeerSegment>(fd);
         },
         call.deadline);
@@ -256,7 +256,7 @@ void LocalTeam::refuse(const shm::Refused& refused, const Call& call) {
   throw IoError("{}: {}", call.text(), text);
 }
 
-// A rank that has no memory to give comes to the meeting all the same, to say so.
+// A rank that has no memory to give comes to the exchange all the same, to say so.
 at::Tensor LocalTeam::allocate(int64_t bytes, const Call& call) {
   std::shared_ptr<shm::Segment> segment;
   std::string problem;
@@ -308,8 +308,8 @@ void LocalTeam::rebind(const at::Tensor& tensor, const Call& call) {
 }
 
 void LocalTeam::interrupt() noexcept {
-  meeting_->interrupt();
+  exchange_->interrupt();
   team_->interrupt();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

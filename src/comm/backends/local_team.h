@@ -9,11 +9,11 @@
 
 #include "comm/backends/backend.h"
 #include "comm/membership.h"
-#include "shm/meeting.h"
+#include "shm/fd_exchange.h"
 #include "shm/messenger.h"
 #include "shm/team.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 shm::DataType to_shm(at::ScalarType type);
 shm::Reduction to_shm(ReduceOp op);
@@ -62,19 +62,19 @@ class LocalTeam {
   };
 
   void meet(const Call& connect);
-  void share_arenas(Deadline deadline);
+  void share_arenas(base::Deadline deadline);
   // `segment` is null, and `problem` says why, if this rank has none.
   void bind(const std::shared_ptr<shm::Segment>& segment, const std::string& problem,
             const Call& call);
   [[noreturn]] void refuse(const shm::Refused& refused, const Call& call);
-  shm::Task meeting_task(const Call& call) const;
+  shm::Task barrier_task(const Call& call) const;
   template <typename Body>
   void guard(const Call& call, Body body);
 
   const std::shared_ptr<Membership> membership_;
   const std::vector<int> ranks_;
   int rank_ = 0;
-  std::unique_ptr<shm::Meeting> meeting_;
+  std::unique_ptr<shm::FdExchange> exchange_;
   std::shared_ptr<shm::Segment> arena_;
   std::vector<std::unique_ptr<shm::PeerSegment>> peer_arenas_;
   std::unique_ptr<shm::Team> team_;
@@ -82,4 +82,4 @@ class LocalTeam {
   Listening listening_{*membership_};  // last: silent before anything that it uses is gone
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

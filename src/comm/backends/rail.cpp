@@ -13,7 +13,7 @@
 #include "comm/backends/local_team.h"
 #include "shm/kernels.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // Every operation begins with a frame of this one size, so that nodes whose calls differ find out
@@ -111,7 +111,7 @@ std::shared_ptr<WorkState> Rail::start(const Call& call, Call step) {
 
 void Rail::run(const Call& call, Call step) {
   if (const auto work = start(call, std::move(step))) {
-    work->wait(Deadline::never());
+    work->wait(base::Deadline::never());
   }
 }
 
@@ -171,11 +171,11 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
     scatter(call, slice, wire, block);
   }
   for (Block& block : blocks) {
-    block.work->wait(Deadline::never());
+    block.work->wait(base::Deadline::never());
     sum_and_gather(call, slice, wire, block);
   }
   for (Block& block : blocks) {
-    block.work->wait(Deadline::never());
+    block.work->wait(base::Deadline::never());
     collect(slice, wire, block);
     slice.node.write(block.begin, block.count);
   }
@@ -328,4 +328,4 @@ void Rail::broadcast(const Call& call, const at::Tensor& slice, int root) {
                  slice.nbytes();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

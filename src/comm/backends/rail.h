@@ -10,7 +10,7 @@
 #include "shm/arena.h"
 #include "shm/team.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct RailOptions {
   std::shared_ptr<Membership> membership;
@@ -88,4 +88,4 @@ class Rail {
   at::Tensor scaled_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

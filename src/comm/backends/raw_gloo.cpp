@@ -7,7 +7,7 @@
 
 #include "comm/c10d/c10d_store.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 c10::intrusive_ptr<c10d::Backend> make_raw_gloo(const Store& store, const RawGlooOptions& options) {
   auto keys = c10::make_intrusive<C10dStore>(store.client(), options.prefix, options.timeout);
@@ -17,4 +17,4 @@ c10::intrusive_ptr<c10d::Backend> make_raw_gloo(const Store& store, const RawGlo
                                                      std::move(gloo));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -10,7 +10,7 @@
 
 #include <lockstep/comm/store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct RawGlooOptions {
   std::string prefix =
@@ -25,4 +25,4 @@ struct RawGlooOptions {
 // no operation is in flight: its destructor waits.
 c10::intrusive_ptr<c10d::Backend> make_raw_gloo(const Store& store, const RawGlooOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

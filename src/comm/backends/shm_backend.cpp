@@ -4,7 +4,7 @@
 
 #include "comm/membership.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 shm::Task to_task(const Call& call, int size) {
@@ -75,4 +75,4 @@ std::shared_ptr<Backend> make_shm_backend(TeamOptions options) {
   return std::make_shared<ShmBackend>(std::move(options));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

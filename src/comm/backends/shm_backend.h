@@ -6,8 +6,8 @@
 
 #include "comm/backends/team_backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::shared_ptr<Backend> make_shm_backend(TeamOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

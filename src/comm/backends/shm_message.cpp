@@ -5,7 +5,7 @@
 #include "comm/membership.h"
 #include "comm/work/pending_work.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // One message in the messenger's hands.
@@ -34,7 +34,7 @@ class ShmMessage : public PendingWork {
     }
   }
 
-  bool wait(Deadline limit) override {
+  bool wait(base::Deadline limit) override {
     const auto [is_finished, error] = await_report(limit);
     if (is_finished && error.empty()) {
       return true;
@@ -71,8 +71,8 @@ std::shared_ptr<WorkState> ShmMessages::start(Call call, int local_peer) {
   return message;
 }
 
-bool ShmMessages::drain(Deadline limit) {
+bool ShmMessages::drain(base::Deadline limit) {
   return membership_->wait(limit, [this] { return *num_pending_ == 0; });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include "comm/backends/backend.h"
 #include "comm/backends/local_team.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class ShmMessages {
  public:
@@ -21,7 +21,7 @@ class ShmMessages {
   std::shared_ptr<WorkState> start(Call call, int local_peer);
 
   // Until all messages have got through; false at the limit or if the group has failed.
-  bool drain(Deadline limit);
+  bool drain(base::Deadline limit);
 
  private:
   const std::shared_ptr<Membership> membership_;
@@ -29,4 +29,4 @@ class ShmMessages {
   const std::shared_ptr<int> num_pending_ = std::make_shared<int>(0);  // guarded by membership_
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

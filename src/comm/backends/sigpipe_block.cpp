@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 sigset_t only_sigpipe() {
@@ -34,4 +34,4 @@ SigpipeBlock::~SigpipeBlock() {
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Blocks SIGPIPE in the calling thread, and in the threads started meanwhile for as long as they
 // live. The end takes back what was blocked and drops a SIGPIPE that came in between.
@@ -21,4 +21,4 @@ class SigpipeBlock {
   bool was_pending_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

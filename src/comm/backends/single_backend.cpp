@@ -2,7 +2,7 @@
 
 #include "comm/backends/backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 class SingleBackend : public Backend {
@@ -29,4 +29,4 @@ std::shared_ptr<Backend> make_single_backend() {
   return std::make_shared<SingleBackend>();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include "comm/membership.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -19,7 +19,7 @@ TeamBackend::TeamBackend(TeamOptions options, WorkQueue::Execute execute)
       queue_(std::move(execute)) {}
 
 void TeamBackend::end() {
-  const Deadline limit = Deadline::after(kPendingTime);
+  const base::Deadline limit = base::Deadline::after(kPendingTime);
   const bool is_idle = queue_.drain(limit) && messages_.drain(limit);
   if (!is_idle && !membership_->failure()) {
     membership_->abandon("it destroyed the group with operations in flight");
@@ -72,4 +72,4 @@ void TeamBackend::rebind(const at::Tensor& tensor, const Call& call) {
   team_.rebind(tensor, call);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -10,7 +10,7 @@
 #include "comm/backends/shm_message.h"
 #include "comm/work/work_queue.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct TeamOptions {
   std::shared_ptr<Membership> membership;
@@ -55,4 +55,4 @@ class TeamBackend : public Backend {
   void begin_memory_change(const Call& call);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -1,6 +1,6 @@
 #include "comm/c10d/c10d_store.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::string to_text(const std::vector<uint8_t>& bytes) {
@@ -12,7 +12,7 @@ std::vector<uint8_t> to_bytes(const std::string& text) {
 
 }  // namespace
 
-C10dStore::C10dStore(std::shared_ptr<StoreClient> client, std::string prefix,
+C10dStore::C10dStore(std::shared_ptr<base::StoreClient> client, std::string prefix,
                      std::chrono::milliseconds timeout)
     : c10d::Store(timeout), client_(std::move(client)), prefix_(std::move(prefix)) {}
 
@@ -63,7 +63,7 @@ void C10dStore::wait(const std::vector<std::string>& keys) {
 
 void C10dStore::wait(const std::vector<std::string>& keys,
                      const std::chrono::milliseconds& timeout) {
-  const Deadline limit = Deadline::after(timeout);
+  const base::Deadline limit = base::Deadline::after(timeout);
   for (const auto& key : keys) {
     client_->get(prefix_ + key, limit);
   }
@@ -73,4 +73,4 @@ void C10dStore::append(const std::string& key, const std::vector<uint8_t>& value
   client_->append(prefix_ + key, to_text(value), deadline());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,12 +9,12 @@
 
 #include "base/store/store_client.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class C10dStore : public c10d::Store {
  public:
   // All keys get `prefix` in front.
-  C10dStore(std::shared_ptr<StoreClient> client, std::string prefix,
+  C10dStore(std::shared_ptr<base::StoreClient> client, std::string prefix,
             std::chrono::milliseconds timeout);
 
   c10::intrusive_ptr<c10d::Store> clone() override;
@@ -32,10 +32,10 @@ class C10dStore : public c10d::Store {
   void append(const std::string& key, const std::vector<uint8_t>& value) override;
 
  private:
-  Deadline deadline() const { return Deadline::after(timeout_); }
+  base::Deadline deadline() const { return base::Deadline::after(timeout_); }
 
-  std::shared_ptr<StoreClient> client_;
+  std::shared_ptr<base::StoreClient> client_;
   std::string prefix_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,11 +4,11 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 template <typename Use>
-auto with_store(const Endpoint& server, std::chrono::milliseconds timeout, Use use) {
+auto with_store(const base::Endpoint& server, std::chrono::milliseconds timeout, Use use) {
   try {
     c10d::TCPStoreOptions options;
     options.port = server.port;
@@ -25,14 +25,14 @@ auto with_store(const Endpoint& server, std::chrono::milliseconds timeout, Use u
 
 }  // namespace
 
-void publish_in_torch_store(const Endpoint& server, const std::string& key,
+void publish_in_torch_store(const base::Endpoint& server, const std::string& key,
                             const std::string& value, std::chrono::milliseconds timeout) {
   with_store(server, timeout, [&](c10d::TCPStore& store) {
     store.set(key, std::vector<uint8_t>(value.begin(), value.end()));
   });
 }
 
-std::string read_from_torch_store(const Endpoint& server, const std::string& key,
+std::string read_from_torch_store(const base::Endpoint& server, const std::string& key,
                                   std::chrono::milliseconds timeout) {
   return with_store(server, timeout, [&](c10d::TCPStore& store) {
     const std::vector<uint8_t> value = store.get(key);
@@ -40,4 +40,4 @@ std::string read_from_torch_store(const Endpoint& server, const std::string& key
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,13 +7,13 @@
 
 #include "base/socket.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Sets (rank 0) or waits for (the others) a text in the c10d store that torchrun's agent hosts at
 // `server`. Throws IoError or TimeoutError.
-void publish_in_torch_store(const Endpoint& server, const std::string& key,
+void publish_in_torch_store(const base::Endpoint& server, const std::string& key,
                             const std::string& value, std::chrono::milliseconds timeout);
-std::string read_from_torch_store(const Endpoint& server, const std::string& key,
+std::string read_from_torch_store(const base::Endpoint& server, const std::string& key,
                                   std::chrono::milliseconds timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,11 +11,11 @@
 #include "comm/start/hosts.h"
 #include "comm/backends/shm_backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 BackendChoice read_choice(BackendChoice wanted) {
-  const std::string text = Env().text("LOCKSTEP_BACKEND").value_or("auto");
+  const std::string text = base::Env().text("LOCKSTEP_BACKEND").value_or("auto");
   if (text != "auto" && text != "gloo" && text != "shm" && text != "hierarchical") {
     throw UsageError("LOCKSTEP_BACKEND={} is not known; it is auto, gloo, shm or hierarchical",
                      text);
@@ -29,7 +29,7 @@ BackendChoice read_choice(BackendChoice wanted) {
 }
 
 WireType read_wire(WireType wanted) {
-  const std::string text = Env().text("LOCKSTEP_WIRE").value_or("full");
+  const std::string text = base::Env().text("LOCKSTEP_WIRE").value_or("full");
   if (text != "full" && text != "bfloat16" && text != "float16") {
     throw UsageError("LOCKSTEP_WIRE={} is not known; it is full, bfloat16 or float16", text);
   }
@@ -40,7 +40,7 @@ WireType read_wire(WireType wanted) {
 }
 
 // Everything that the backends are made of.
-struct Meeting {
+struct GroupSetup {
   std::shared_ptr<Membership> membership;
   GroupOptions group;
   std::chrono::milliseconds timeout;
@@ -56,15 +56,15 @@ struct Meeting {
 
 // Tries to share memory on every node; null, with the reason, if any rank could not: all ranks come
 // to the same answer.
-std::unique_ptr<LocalTeam> try_team(const Meeting& meeting, std::string& problem) {
+std::unique_ptr<LocalTeam> try_team(const GroupSetup& setup, std::string& problem) {
   std::unique_ptr<LocalTeam> team;
   std::string own_problem;
   try {
-    team = std::make_unique<LocalTeam>(meeting.membership, meeting.own_node(), meeting.call);
+    team = std::make_unique<LocalTeam>(setup.membership, setup.own_node(), setup.call);
   } catch (const Error& error) {
     own_problem = error.what();
   }
-  const auto problems = meeting.membership->gather("shm/problems", own_problem, meeting.call);
+  const auto problems = setup.membership->gather("shm/problems", own_problem, setup.call);
   for (const std::string& text : problems) {
     if (!text.empty()) {
       problem = text;
@@ -76,20 +76,20 @@ std::unique_ptr<LocalTeam> try_team(const Meeting& meeting, std::string& problem
 
 // A rank that drops its group at once closes its connections; whoever is still making theirs would
 // take that for a failure. So nobody has a group before all have one.
-Connected once_all_are(const Meeting& meeting, Connected connected) {
-  meeting.membership->gather("connected", "", meeting.call);
+Connected once_all_are(const GroupSetup& setup, Connected connected) {
+  setup.membership->gather("connected", "", setup.call);
   return connected;
 }
 
-Connected connect_gloo(const Meeting& meeting, std::string reason) {
-  const int rank = meeting.membership->rank();
-  GlooOptions options{.membership = meeting.membership,
-                      .group = meeting.group,
-                      .place = {.rank = rank, .size = meeting.membership->size()},
-                      .address = reachable_address(meeting.hosts, rank),
-                      .timeout = meeting.timeout,
-                      .connect = meeting.call};
-  return once_all_are(meeting, {make_gloo_backend(std::move(options)), std::move(reason)});
+Connected connect_gloo(const GroupSetup& setup, std::string reason) {
+  const int rank = setup.membership->rank();
+  GlooOptions options{.membership = setup.membership,
+                      .group = setup.group,
+                      .place = {.rank = rank, .size = setup.membership->size()},
+                      .address = reachable_address(setup.hosts, rank),
+                      .timeout = setup.timeout,
+                      .connect = setup.call};
+  return once_all_are(setup, {make_gloo_backend(std::move(options)), std::move(reason)});
 }
 
 std::string describe_nodes(const NodeMap& nodes) {
@@ -100,49 +100,49 @@ std::string describe_nodes(const NodeMap& nodes) {
   return text;
 }
 
-Connected connect_shm(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
-  return {make_shm_backend({.membership = meeting.membership,
-                            .group = meeting.group,
+Connected connect_shm(const GroupSetup& setup, std::unique_ptr<LocalTeam> team) {
+  return {make_shm_backend({.membership = setup.membership,
+                            .group = setup.group,
                             .team = std::move(team),
-                            .timeout = meeting.timeout}),
-          fmt::format("all {} ranks share this host's memory", meeting.membership->size())};
+                            .timeout = setup.timeout}),
+          fmt::format("all {} ranks share this host's memory", setup.membership->size())};
 }
 
-Connected connect_hierarchical(const Meeting& meeting, std::unique_ptr<LocalTeam> team) {
+Connected connect_hierarchical(const GroupSetup& setup, std::unique_ptr<LocalTeam> team) {
   HierarchicalOptions options{
-      .team = {.membership = meeting.membership,
-               .group = meeting.group,
+      .team = {.membership = setup.membership,
+               .group = setup.group,
                .team = std::move(team),
-               .timeout = meeting.timeout},
-      .nodes = meeting.nodes,
-      .address = reachable_address(meeting.hosts, meeting.membership->rank()),
-      .connect = meeting.call};
-  return once_all_are(meeting,
+               .timeout = setup.timeout},
+      .nodes = setup.nodes,
+      .address = reachable_address(setup.hosts, setup.membership->rank()),
+      .connect = setup.call};
+  return once_all_are(setup,
                       {make_hierarchical_backend(std::move(options)),
                        fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",
-                                   meeting.nodes.num_nodes(), describe_nodes(meeting.nodes))});
+                                   setup.nodes.num_nodes(), describe_nodes(setup.nodes))});
 }
 
-Connected choose(const Meeting& meeting, BackendChoice choice) {
-  const NodeMap& nodes = meeting.nodes;
+Connected choose(const GroupSetup& setup, BackendChoice choice) {
+  const NodeMap& nodes = setup.nodes;
   if (choice == BackendChoice::Gloo) {
-    return connect_gloo(meeting, "asked for");
+    return connect_gloo(setup, "asked for");
   }
   if (choice == BackendChoice::Shm && nodes.num_nodes() > 1) {
     const int stranger = nodes.ranks[1].front();
     throw UsageError(
         "backend shm: ranks 0 and {} do not share a host or node ({} and {}); use auto or "
         "hierarchical",
-        stranger, meeting.hosts[0].name, meeting.hosts[static_cast<size_t>(stranger)].name);
+        stranger, setup.hosts[0].name, setup.hosts[static_cast<size_t>(stranger)].name);
   }
-  const bool is_spread = nodes.num_nodes() == meeting.membership->size();
+  const bool is_spread = nodes.num_nodes() == setup.membership->size();
   if (choice == BackendChoice::Auto && is_spread) {
-    return connect_gloo(meeting, "no two ranks share a node, so there is no memory to share");
+    return connect_gloo(setup, "no two ranks share a node, so there is no memory to share");
   }
   std::string problem;
-  std::unique_ptr<LocalTeam> team = try_team(meeting, problem);
+  std::unique_ptr<LocalTeam> team = try_team(setup, problem);
   if (!team && choice == BackendChoice::Auto) {
-    return connect_gloo(meeting, "ranks of one node cannot share memory: " + problem);
+    return connect_gloo(setup, "ranks of one node cannot share memory: " + problem);
   }
   if (!team) {
     throw UsageError("backend {}: ranks of one node cannot share memory: {}",
@@ -150,8 +150,8 @@ Connected choose(const Meeting& meeting, BackendChoice choice) {
   }
   const bool is_flat =
       choice == BackendChoice::Shm || (choice == BackendChoice::Auto && nodes.num_nodes() == 1);
-  return is_flat ? connect_shm(meeting, std::move(team))
-                 : connect_hierarchical(meeting, std::move(team));
+  return is_flat ? connect_shm(setup, std::move(team))
+                 : connect_hierarchical(setup, std::move(team));
 }
 
 }  // namespace
@@ -164,23 +164,23 @@ void check_backend_variables() {
 Connected connect_group(ConnectOptions options) {
   const BackendChoice choice = read_choice(options.group.backend);
   options.group.wire = read_wire(options.group.wire);
-  Meeting meeting;
-  meeting.group = options.group;
-  meeting.timeout = options.operation_timeout == kGroupTimeout ? options.group.timeout
+  GroupSetup setup;
+  setup.group = options.group;
+  setup.timeout = options.operation_timeout == kGroupTimeout ? options.group.timeout
                                                                : options.operation_timeout;
-  meeting.group.timeout = meeting.timeout;  // what a split() inherits
-  meeting.call.operation = Operation::Connect;
-  meeting.call.timeout = options.group.timeout;
-  meeting.call.deadline = Deadline::after(options.group.timeout);
-  meeting.membership = std::make_shared<Membership>(
+  setup.group.timeout = setup.timeout;  // what a split() inherits
+  setup.call.operation = Operation::Connect;
+  setup.call.timeout = options.group.timeout;
+  setup.call.deadline = base::Deadline::after(options.group.timeout);
+  setup.membership = std::make_shared<Membership>(
       MembershipOptions{options.store, options.group.name, options.group.rank, options.group.size,
                         options.hosts_store},
-      meeting.call.deadline);
+      setup.call.deadline);
   const auto texts =
-      meeting.membership->gather("hosts", describe_host(options.store).to_json(), meeting.call);
-  std::transform(texts.begin(), texts.end(), std::back_inserter(meeting.hosts), Host::from_json);
-  meeting.nodes = map_nodes(meeting.hosts);
-  return choose(meeting, choice);
+      setup.membership->gather("hosts", describe_host(options.store).to_json(), setup.call);
+  std::transform(texts.begin(), texts.end(), std::back_inserter(setup.hosts), Host::from_json);
+  setup.nodes = map_nodes(setup.hosts);
+  return choose(setup, choice);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

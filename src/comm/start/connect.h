@@ -7,7 +7,7 @@
 
 #include "comm/backends/backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct ConnectOptions {
   Store store;
@@ -28,4 +28,4 @@ void check_backend_variables();
 // Collective. Throws UsageError if the backend that was asked for cannot serve these ranks.
 Connected connect_group(ConnectOptions options);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

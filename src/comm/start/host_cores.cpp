@@ -14,25 +14,25 @@
 #include "base/network.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 struct RankCores {
   char machine[64] = {};
-  CoreBits cores;
-  CpuQuota quota;
+  base::CoreBits cores;
+  base::CpuQuota quota;
 };
 
 std::string machine_id() {
   try {
-    return read_file("/proc/sys/kernel/random/boot_id", 4096);
+    return base::read_file("/proc/sys/kernel/random/boot_id", 4096);
   } catch (const IoError&) {
-    return host_name();  // a sandbox without it
+    return base::host_name();  // a sandbox without it
   }
 }
 
 RankCores own_cores() {
-  RankCores own{.cores = usable_core_bits(), .quota = cpu_quota()};
+  RankCores own{.cores = base::usable_core_bits(), .quota = base::cpu_quota()};
   machine_id().copy(own.machine, sizeof own.machine - 1);
   return own;
 }
@@ -50,8 +50,8 @@ std::vector<HostCores> host_cores(Group& group) {
   std::vector<RankCores> ranks(static_cast<size_t>(group.size()));
   std::memcpy(ranks.data(), output.const_data_ptr(), static_cast<size_t>(output.numel()));
   struct Machine {
-    CoreBits cores;
-    std::vector<CpuQuota> quotas;
+    base::CoreBits cores;
+    std::vector<base::CpuQuota> quotas;
   };
   std::map<std::string, Machine> machines;
   for (const RankCores& rank : ranks) {
@@ -63,10 +63,10 @@ std::vector<HostCores> host_cores(Group& group) {
   for (const RankCores& rank : ranks) {
     const Machine& machine = machines[rank.machine];
     const int num_cores = static_cast<int>(machine.cores.count());
-    hosts.push_back({.num_cores = cores_within(num_cores, machine.quotas),
+    hosts.push_back({.num_cores = base::cores_within(num_cores, machine.quotas),
                      .num_ranks = static_cast<int>(machine.quotas.size())});
   }
   return hosts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

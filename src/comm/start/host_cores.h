@@ -4,7 +4,7 @@
 
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct HostCores {
   // That the group's ranks on this machine may use, all together, and that their CPU quotas allow.
@@ -17,4 +17,4 @@ struct HostCores {
 // of their own have them together.
 std::vector<HostCores> host_cores(Group& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,7 +11,7 @@
 #include "base/env.h"
 #include "base/network.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using Json = nlohmann::json;
@@ -23,7 +23,7 @@ std::string read_link(const char* path) {
 }
 
 std::string boot_id() {
-  std::string text = read_file("/proc/sys/kernel/random/boot_id", 4096);
+  std::string text = base::read_file("/proc/sys/kernel/random/boot_id", 4096);
   text.erase(std::remove(text.begin(), text.end(), '\n'), text.end());
   return text;
 }
@@ -41,9 +41,9 @@ Host Host::from_json(const std::string& text) {
 }
 
 Host describe_host(const Store& store) {
-  const Env env;
+  const base::Env env;
   Host host;
-  host.name = host_name();
+  host.name = base::host_name();
   // Abstract sockets, by which memory is passed, end at the network namespace.
   host.id = fmt::format("{} {} {} {}", boot_id(), read_link("/proc/self/ns/net"),
                         read_link("/proc/self/ns/user"), env.text("LOCKSTEP_NODE_ID").value_or(""));
@@ -51,7 +51,7 @@ Host describe_host(const Store& store) {
   host.store = store.client()->peer_host();
   for (const char* variable : {"LOCKSTEP_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
     if (const auto wanted = env.text(variable); wanted && host.interface.empty()) {
-      host.interface = interface_address(wanted->substr(0, wanted->find(',')),
+      host.interface = base::interface_address(wanted->substr(0, wanted->find(',')),
                                          fmt::format("init: {} =", variable));
     }
   }
@@ -70,11 +70,11 @@ std::string reachable_address(const std::vector<Host>& hosts, int rank) {
   const bool is_one_network = std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) {
     return network_of(host) == network_of(self);
   });
-  if (is_one_network || !is_loopback(self.local)) {
+  if (is_one_network || !base::is_loopback(self.local)) {
     return self.local;
   }
   for (const Host& other : hosts) {
-    if (network_of(other) != network_of(self) && !is_loopback(other.store)) {
+    if (network_of(other) != network_of(self) && !base::is_loopback(other.store)) {
       return other.store;
     }
   }
@@ -115,4 +115,4 @@ NodeMap map_nodes(const std::vector<Host>& hosts) {
   return map;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

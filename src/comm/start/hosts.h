@@ -7,7 +7,7 @@
 
 #include "comm/membership.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // One rank, as the others need to know it.
 struct Host {
@@ -42,4 +42,4 @@ struct NodeMap {
 };
 NodeMap map_nodes(const std::vector<Host>& hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

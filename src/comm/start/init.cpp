@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-StoreOptions store_options(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
+StoreOptions store_options(const comm::LaunchEnv& launch, std::chrono::milliseconds timeout) {
   return {.endpoint = launch.store.text(),
           .job_id = launch.job_id,
           .secret = launch.secret,
@@ -24,19 +24,19 @@ StoreOptions store_options(const LaunchEnv& launch, std::chrono::milliseconds ti
 
 // Rank 0 hosts our store on the interface by which torchrun's is reached, and tells the others
 // through it.
-Store meet_through_torchrun(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
+Store meet_through_torchrun(const comm::LaunchEnv& launch, std::chrono::milliseconds timeout) {
   const std::string key = "lockstep/" + launch.job_id;
   StoreOptions options = store_options(launch, timeout);
   if (launch.rank == 0) {
     const std::string interface =
-        Socket::connect(launch.store, Deadline::after(timeout)).local_host();
-    options.endpoint = Endpoint{interface, 0}.text();
-    options.secret = make_secret();
+        base::Socket::connect(launch.store, base::Deadline::after(timeout)).local_host();
+    options.endpoint = base::Endpoint{interface, 0}.text();
+    options.secret = base::make_secret();
     Store store = Store::host(options);
-    publish_in_torch_store(launch.store, key, store.endpoint() + " " + options.secret, timeout);
+    comm::publish_in_torch_store(launch.store, key, store.endpoint() + " " + options.secret, timeout);
     return store;
   }
-  const std::string told = read_from_torch_store(launch.store, key, timeout);
+  const std::string told = comm::read_from_torch_store(launch.store, key, timeout);
   const size_t space = told.find(' ');
   if (space == std::string::npos) {
     throw FormatError("init: torchrun's store holds \"{}\" under {}, not an address and a secret",
@@ -47,11 +47,11 @@ Store meet_through_torchrun(const LaunchEnv& launch, std::chrono::milliseconds t
   return Store::connect(options);
 }
 
-Store meet(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
-  switch (launch.meeting) {
-    case LaunchEnv::Meeting::TorchStore:
+Store meet(const comm::LaunchEnv& launch, std::chrono::milliseconds timeout) {
+  switch (launch.store_host) {
+    case comm::LaunchEnv::StoreHost::TorchStore:
       return meet_through_torchrun(launch, timeout);
-    case LaunchEnv::Meeting::RankZero:
+    case comm::LaunchEnv::StoreHost::RankZero:
       if (launch.rank == 0) {
         if (launch.secret.empty()) {
           log::warn(
@@ -63,18 +63,18 @@ Store meet(const LaunchEnv& launch, std::chrono::milliseconds timeout) {
         return Store::host(store_options(launch, timeout));
       }
       [[fallthrough]];
-    case LaunchEnv::Meeting::Launcher:
+    case comm::LaunchEnv::StoreHost::Launcher:
       return Store::connect(store_options(launch, timeout));
-    case LaunchEnv::Meeting::None:
+    case comm::LaunchEnv::StoreHost::None:
       break;
   }
-  throw InternalError("init: a group of one meets nobody");
+  throw InternalError("init: a group of one needs no store");
 }
 
 // The job's group of this process, while it lives.
 struct World {
   std::mutex mutex;
-  std::weak_ptr<Backend> backend;
+  std::weak_ptr<comm::Backend> backend;
 };
 World& world_of_process() {
   static World world;
@@ -92,7 +92,7 @@ void refuse_second_world() {
   }
 }
 
-void remember_world(const std::shared_ptr<Backend>& backend) {
+void remember_world(const std::shared_ptr<comm::Backend>& backend) {
   const std::lock_guard lock(world_of_process().mutex);
   world_of_process().backend = backend;
 }
@@ -100,9 +100,9 @@ void remember_world(const std::shared_ptr<Backend>& backend) {
 }  // namespace
 
 Group init(InitOptions options) {
-  const Env env;
-  const LaunchEnv launch = read_launch_env(env);
-  check_backend_variables();
+  const base::Env env;
+  const comm::LaunchEnv launch = comm::read_launch_env(env);
+  comm::check_backend_variables();
   log::set_rank(launch.rank);
   if (launch.size == 1) {
     log::info("comm", "init: a group of one ({}): collectives are no-ops", launch.source);
@@ -110,12 +110,12 @@ Group init(InitOptions options) {
   }
   refuse_second_world();
   const Store store = meet(launch, options.start_timeout);
-  const bool hosts_store = launch.rank == 0 && launch.meeting != LaunchEnv::Meeting::Launcher;
-  GroupOptions group{.name = kWorldName,
+  const bool hosts_store = launch.rank == 0 && launch.store_host != comm::LaunchEnv::StoreHost::Launcher;
+  GroupOptions group{.name = comm::kWorldName,
                      .rank = launch.rank,
                      .size = launch.size,
                      .timeout = options.start_timeout};
-  const Connected world = connect_group({.store = store,
+  const comm::Connected world = comm::connect_group({.store = store,
                                          .group = std::move(group),
                                          .operation_timeout = options.timeout,
                                          .hosts_store = hosts_store});

@@ -9,7 +9,7 @@
 #include "base/secret.h"
 #include "base/store/store_protocol.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr int64_t kMaxRanks = 1 << 20;
@@ -21,20 +21,20 @@ struct Names {
 };
 
 // What `lockstep run` refuses is no better where another launcher passes it on.
-std::string read_secret(const Env& env) {
+std::string read_secret(const base::Env& env) {
   const std::string secret = env.text("LOCKSTEP_JOB_SECRET").value_or("");
-  const std::string weakness = secret.empty() ? "" : secret_weakness(secret);
+  const std::string weakness = secret.empty() ? "" : base::secret_weakness(secret);
   if (!weakness.empty()) {
     throw UsageError(
         "init: LOCKSTEP_JOB_SECRET can be guessed by who listens to the network: {}, and {} bits "
         "are needed; make one for all ranks: openssl rand -hex 32",
-        weakness, kMinSecretBits);
+        weakness, base::kMinSecretBits);
   }
   return secret;
 }
 
 // Rank and size from the two variables of a launcher, checked against each other.
-LaunchEnv read_ranks(const Env& env, const Names& names) {
+LaunchEnv read_ranks(const base::Env& env, const Names& names) {
   const auto rank = env.integer(names.rank, 0, kMaxRanks - 1);
   const auto size = env.integer(names.size, 1, kMaxRanks);
   if (!rank || !size) {
@@ -53,16 +53,16 @@ LaunchEnv read_ranks(const Env& env, const Names& names) {
 }
 
 // MASTER_ADDR and MASTER_PORT, if both are set.
-std::optional<Endpoint> master(const Env& env) {
+std::optional<base::Endpoint> master(const base::Env& env) {
   const auto host = env.text("MASTER_ADDR");
   const auto port = env.integer("MASTER_PORT", 1, 65535);
   if (!host || !port) {
     return std::nullopt;
   }
-  return Endpoint{*host, static_cast<uint16_t>(*port)};
+  return base::Endpoint{*host, static_cast<uint16_t>(*port)};
 }
 
-Endpoint need_master(const Env& env, const char* source) {
+base::Endpoint need_master(const base::Env& env, const char* source) {
   const auto endpoint = master(env);
   if (!endpoint) {
     throw UsageError(
@@ -74,9 +74,9 @@ Endpoint need_master(const Env& env, const char* source) {
   return *endpoint;
 }
 
-LaunchEnv from_lockstep(const Env& env) {
+LaunchEnv from_lockstep(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"lockstep run", "LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE"});
-  launch.job_id = store::rank_scope(env.text("LOCKSTEP_JOB_ID").value_or(""),
+  launch.job_id = base::store::rank_scope(env.text("LOCKSTEP_JOB_ID").value_or(""),
                                     env.integer("LOCKSTEP_GENERATION", 0, INT64_MAX).value_or(0));
   if (launch.size > 1) {
     const auto store = env.text("LOCKSTEP_STORE");
@@ -84,36 +84,36 @@ LaunchEnv from_lockstep(const Env& env) {
       throw UsageError(
           "init: LOCKSTEP_RANK is set but LOCKSTEP_STORE is not; `lockstep run` sets both");
     }
-    launch.meeting = LaunchEnv::Meeting::Launcher;
-    launch.store = Endpoint::parse(*store, "LOCKSTEP_STORE");
+    launch.store_host = LaunchEnv::StoreHost::Launcher;
+    launch.store = base::Endpoint::parse(*store, "LOCKSTEP_STORE");
   }
   return launch;
 }
 
-LaunchEnv from_torchrun(const Env& env) {
+LaunchEnv from_torchrun(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"torchrun", "RANK", "WORLD_SIZE"});
   launch.job_id = env.text("TORCHELASTIC_RUN_ID").value_or("") + "-" +
                   env.text("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (launch.size > 1) {
     launch.store = need_master(env, "torchrun");
-    launch.meeting = env.flag("TORCHELASTIC_USE_AGENT_STORE").value_or(false)
-                         ? LaunchEnv::Meeting::TorchStore
-                         : LaunchEnv::Meeting::RankZero;
+    launch.store_host = env.flag("TORCHELASTIC_USE_AGENT_STORE").value_or(false)
+                         ? LaunchEnv::StoreHost::TorchStore
+                         : LaunchEnv::StoreHost::RankZero;
   }
   return launch;
 }
 
-LaunchEnv from_mpirun(const Env& env) {
+LaunchEnv from_mpirun(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
   launch.job_id =
       env.text("PMIX_NAMESPACE").value_or(env.text("OMPI_MCA_ess_base_jobid").value_or("mpirun"));
   if (launch.size > 1) {
-    launch.meeting = LaunchEnv::Meeting::RankZero;
+    launch.store_host = LaunchEnv::StoreHost::RankZero;
     const auto local_size = env.integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMaxRanks);
     if (const auto endpoint = master(env)) {
       launch.store = *endpoint;
     } else if (local_size == launch.size) {
-      launch.store = {"127.0.0.1", port_for(launch.job_id)};
+      launch.store = {"127.0.0.1", base::port_for(launch.job_id)};
     } else {
       launch.store = need_master(env, "mpirun");
     }
@@ -121,21 +121,21 @@ LaunchEnv from_mpirun(const Env& env) {
   return launch;
 }
 
-LaunchEnv from_srun(const Env& env) {
+LaunchEnv from_srun(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"srun", "SLURM_PROCID", "SLURM_NTASKS"});
   launch.job_id =
       env.text("SLURM_JOB_ID").value_or("0") + "." + env.text("SLURM_STEP_ID").value_or("0");
   if (launch.size > 1) {
-    launch.meeting = LaunchEnv::Meeting::RankZero;
+    launch.store_host = LaunchEnv::StoreHost::RankZero;
     const bool one_node = env.integer("SLURM_STEP_NUM_NODES", 1, kMaxRanks).value_or(0) == 1;
     const auto hosts = env.text("SLURM_STEP_NODELIST");
     if (const auto endpoint = master(env)) {
       launch.store = *endpoint;
     } else if (one_node) {
-      launch.store = {"127.0.0.1", port_for(launch.job_id)};
+      launch.store = {"127.0.0.1", base::port_for(launch.job_id)};
     } else if (hosts) {
-      launch.store = {expand_host_list(*hosts, "init: SLURM_STEP_NODELIST").front(),
-                      port_for(launch.job_id)};
+      launch.store = {base::expand_host_list(*hosts, "init: SLURM_STEP_NODELIST").front(),
+                      base::port_for(launch.job_id)};
     } else {
       launch.store = need_master(env, "srun");
     }
@@ -143,10 +143,10 @@ LaunchEnv from_srun(const Env& env) {
   return launch;
 }
 
-LaunchEnv from_bare_rank(const Env& env) {
+LaunchEnv from_bare_rank(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE"});
   if (launch.size > 1) {
-    launch.meeting = LaunchEnv::Meeting::RankZero;
+    launch.store_host = LaunchEnv::StoreHost::RankZero;
     launch.store = need_master(env, "hand (RANK is set)");
     launch.job_id = "rank-" + std::to_string(launch.store.port);
   }
@@ -155,7 +155,7 @@ LaunchEnv from_bare_rank(const Env& env) {
 
 }  // namespace
 
-LaunchEnv read_launch_env(const Env& env) {
+LaunchEnv read_launch_env(const base::Env& env) {
   if (env.has("LOCKSTEP_RANK")) {
     return from_lockstep(env);
   }
@@ -175,4 +175,4 @@ LaunchEnv read_launch_env(const Env& env) {
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

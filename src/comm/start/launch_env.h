@@ -9,10 +9,10 @@
 #include "base/env.h"
 #include "base/socket.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct LaunchEnv {
-  enum class Meeting {
+  enum class StoreHost {
     None,        // a group of one
     Launcher,    // the launcher hosts our store at `store`
     RankZero,    // rank 0 hosts our store at `store`
@@ -23,13 +23,13 @@ struct LaunchEnv {
   std::string source = "no launcher";  // "lockstep run", "torchrun", ...: for the log
   int rank = 0;
   int size = 1;
-  Meeting meeting = Meeting::None;
-  Endpoint store;
+  StoreHost store_host = StoreHost::None;
+  base::Endpoint store;
   std::string job_id;  // keeps jobs apart that meet at one address
   std::string secret;  // empty: none was given
 };
 
 // Throws UsageError when variables are missing, not numbers, or contradict each other.
-LaunchEnv read_launch_env(const Env& env);
+LaunchEnv read_launch_env(const base::Env& env);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 const char* operation_name(Operation operation) {
@@ -113,4 +113,4 @@ CallLabel Call::label() const {
   return label;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

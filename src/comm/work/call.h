@@ -12,7 +12,7 @@
 
 #include "base/deadline.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 enum class Operation : uint8_t {
   AllReduce,
@@ -55,7 +55,7 @@ struct Call {
   std::vector<int64_t> input_splits;   // all_to_all: elements to each rank
   std::vector<int64_t> output_splits;  // and from each
   int64_t sequence = 0;                // counts the collectives of the group from 1; 0 for messages
-  Deadline deadline = Deadline::never();
+  base::Deadline deadline = base::Deadline::never();
   std::chrono::milliseconds timeout{0};  // what the deadline was made of: for messages
   std::optional<CallLabel> part_of;      // the user's call of which this is a step
   bool owns_tensors = false;  // they are the operation's own: it may write them when it likes
@@ -71,4 +71,4 @@ struct Call {
   std::string text() const { return label().text(); }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

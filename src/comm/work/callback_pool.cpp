@@ -10,7 +10,7 @@
 
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -89,4 +89,4 @@ void run_callback(std::function<void()> job) {
   Pool::instance().post(std::move(job));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

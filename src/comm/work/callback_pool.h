@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Runs `job` soon, on a thread that no other job holds up; or at once, on this one, if the system
 // gives no other. What it throws is logged.
@@ -14,4 +14,4 @@ void run_callback(std::function<void()> job);
 // The same, at once and on this thread.
 void run_callback_here(const std::function<void()>& job) noexcept;
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

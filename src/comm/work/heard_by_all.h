@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/group.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Collective: returns once every rank has heard what came before. Who throws first leaves by an
 // exception, and its group often goes with it: a rank that is still being told would learn that
@@ -18,4 +18,4 @@ inline void wait_until_all_heard(Group& group) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -3,7 +3,7 @@
 #include "comm/work/callback_pool.h"
 #include "comm/membership.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 bool PendingWork::done() const {
   return membership_->read([this] { return report_.is_finished; }) ||
@@ -63,18 +63,18 @@ void PendingWork::finish(const std::string& error) {
   }
 }
 
-PendingWork::Report PendingWork::await_report(Deadline limit) {
+PendingWork::Report PendingWork::await_report(base::Deadline limit) {
   membership_->wait(limit.earlier(call_.deadline), [this] { return report_.is_finished; });
   return membership_->read([this] { return report_; });
 }
 
 std::exception_ptr PendingWork::outcome() {
   try {
-    wait(Deadline::never());
+    wait(base::Deadline::never());
     return nullptr;
   } catch (...) {
     return std::current_exception();
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 
 #include "comm/backends/backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Keeps what was reported and whom to call then. Under the membership's lock, so that a wait for
 // the report ends with the group's failure too. A derived class says in wait() what the report
@@ -33,7 +33,7 @@ class PendingWork : public WorkState, public std::enable_shared_from_this<Pendin
   void begin();  // it is in flight
   void finish(const std::string& error);
   void drop();  // nobody will report it any more, because the group fails or has failed
-  Report await_report(Deadline limit);  // or the deadline, or the group's failure
+  Report await_report(base::Deadline limit);  // or the deadline, or the group's failure
 
   const Call call_;
   const std::shared_ptr<Membership> membership_;
@@ -48,4 +48,4 @@ class PendingWork : public WorkState, public std::enable_shared_from_this<Pendin
   std::vector<std::function<void(std::exception_ptr)>> callbacks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class WorkQueue::Item : public WorkState, public std::enable_shared_from_this<Item> {
  public:
@@ -12,7 +12,7 @@ class WorkQueue::Item : public WorkState, public std::enable_shared_from_this<It
 
   // The queue outlives every waiter: the group that owns it is alive while it is used, and items
   // that outlive the group are done.
-  bool wait(Deadline limit) override {
+  bool wait(base::Deadline limit) override {
     if (!is_done_.load()) {
       std::unique_lock lock(queue_.mutex_);
       const auto settled = [this] { return is_done_.load(); };
@@ -78,7 +78,7 @@ void WorkQueue::run(const Call& call) {
   std::unique_lock lock(mutex_);
   if (is_busy_ || !queue_.empty()) {
     lock.unlock();
-    push(call)->wait(Deadline::never());
+    push(call)->wait(base::Deadline::never());
     return;
   }
   is_busy_ = true;
@@ -137,7 +137,7 @@ void WorkQueue::serve() {
   }
 }
 
-bool WorkQueue::drain(Deadline limit) {
+bool WorkQueue::drain(base::Deadline limit) {
   std::unique_lock lock(mutex_);
   const auto empty = [this] { return queue_.empty() && !is_busy_; };
   if (limit.is_never()) {
@@ -158,4 +158,4 @@ void WorkQueue::stop() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

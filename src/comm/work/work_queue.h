@@ -16,7 +16,7 @@
 
 #include "comm/backends/backend.h"
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class WorkQueue {
  public:
@@ -32,7 +32,7 @@ class WorkQueue {
   std::shared_ptr<WorkState> push(Call call);
 
   // Until everything has been carried out; false at the limit.
-  bool drain(Deadline limit);
+  bool drain(base::Deadline limit);
 
   // Ends the thread once the queue is empty. No calls may follow.
   void stop();
@@ -52,4 +52,4 @@ class WorkQueue {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 
 #include "formats/archive/crc32_kernels.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -70,7 +70,7 @@ uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
   return multiply(power_of_x(size_b % kPeriod * 8), crc_a) ^ crc_b;
 }
 
-uint32_t crc32_of(const ByteSource& source, uint64_t offset, uint64_t size) {
+uint32_t crc32_of(const base::ByteSource& source, uint64_t offset, uint64_t size) {
   std::vector<std::byte> buffer(std::min<uint64_t>(size, kBufferBytes));
   uint32_t crc = 0;
   for (uint64_t done = 0; done < size; done += buffer.size()) {
@@ -81,4 +81,4 @@ uint32_t crc32_of(const ByteSource& source, uint64_t offset, uint64_t size) {
   return crc;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

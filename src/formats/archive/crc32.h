@@ -6,7 +6,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // The CRC-32 of zip, in pieces: crc32(crc32(0, a), b) is that of a and b together.
 uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes);
@@ -15,6 +15,6 @@ uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes);
 uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
 // Of a part of a source, through a bounded buffer.
-uint32_t crc32_of(const ByteSource& source, uint64_t offset, uint64_t size);
+uint32_t crc32_of(const base::ByteSource& source, uint64_t offset, uint64_t size);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -9,7 +9,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-namespace lockstep::crc32_kernels {
+namespace lockstep::formats::crc32_kernels {
 
 namespace {
 
@@ -77,11 +77,11 @@ Kernel by_folding() {
   return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") ? &folded : nullptr;
 }
 
-}  // namespace lockstep::crc32_kernels
+}  // namespace lockstep::formats::crc32_kernels
 
 #else
 
-lockstep::crc32_kernels::Kernel lockstep::crc32_kernels::by_folding() {
+lockstep::formats::crc32_kernels::Kernel lockstep::formats::crc32_kernels::by_folding() {
   return nullptr;
 }
 

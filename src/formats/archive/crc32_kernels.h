@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace lockstep::crc32_kernels {
+namespace lockstep::formats::crc32_kernels {
 
 using Kernel = uint32_t (*)(uint32_t state, std::span<const std::byte> bytes);
 
@@ -41,4 +41,4 @@ constexpr uint32_t power_of_x(uint64_t exponent) {
   return power;
 }
 
-}  // namespace lockstep::crc32_kernels
+}  // namespace lockstep::formats::crc32_kernels

@@ -12,17 +12,17 @@
 #include "formats/weight_file.h"
 #include "formats/archive/zip_writer.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
 constexpr uint64_t kPieceBytes = 1u << 18;
 constexpr uint64_t kMaxRatio = 1032;  // deflate: 258 bytes for two bits
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kStartBytes = 4096;  // NumPy's header has 128 as a rule
+constexpr uint64_t kNpyStartBytes = 4096;  // NumPy's header has 128 as a rule
 constexpr int kRawDeflate = -15;        // no header of zlib's own, a window of 32 KiB
 
-class StoredArchive : public ByteSource {
+class StoredArchive : public base::ByteSource {
  public:
   StoredArchive(std::string name, std::string bytes)
       : name_(std::move(name)), bytes_(std::move(bytes)) {}
@@ -43,7 +43,7 @@ class StoredArchive : public ByteSource {
 // The bytes of one record, in order.
 class Inflater {
  public:
-  Inflater(const ByteSource& source, const ZipEntry& entry) : source_(source), entry_(entry) {
+  Inflater(const base::ByteSource& source, const ZipEntry& entry) : source_(source), entry_(entry) {
     LOCKSTEP_CHECK(inflateInit2(&stream_, kRawDeflate) == Z_OK, "no zlib");
   }
   ~Inflater() { inflateEnd(&stream_); }
@@ -77,7 +77,7 @@ class Inflater {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw FormatError("{}: record {} (offset {}, {} bytes) {}; copy the file again", source_.name(),
-                      shown(entry_.name), entry_.data_offset, entry_.deflated_bytes, what);
+                      base::shown(entry_.name), entry_.data_offset, entry_.deflated_bytes, what);
   }
 
  private:
@@ -98,7 +98,7 @@ class Inflater {
     }
   }
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   const ZipEntry& entry_;
   z_stream stream_{};
   std::vector<std::byte> piece_;
@@ -120,8 +120,8 @@ void inflate_record(const ZipReader& zip, const ZipEntry& entry, std::string& by
       }
     }
   };
-  fill(std::min(entry.size_bytes, kStartBytes));
-  const MemorySource header(std::as_bytes(std::span(bytes)).subspan(start), zip.source().name());
+  fill(std::min(entry.size_bytes, kNpyStartBytes));
+  const base::MemorySource header(std::as_bytes(std::span(bytes)).subspan(start), zip.source().name());
   read_npy(header, {.name = entry.name, .offset_bytes = 0, .size_bytes = entry.size_bytes});
   fill(entry.size_bytes);
   inflater.finish();
@@ -143,7 +143,7 @@ uint64_t checked_total(const ZipReader& zip, const InflateLimits& limits) {
   for (const ZipEntry& entry : zip.entries()) {
     if (entry.is_deflated && entry.size_bytes / kMaxRatio > entry.deflated_bytes) {
       throw FormatError("{}: record {} (offset {}): {} bytes cannot be deflated to {}", file,
-                        shown(entry.name), entry.data_offset, entry.size_bytes,
+                        base::shown(entry.name), entry.data_offset, entry.size_bytes,
                         entry.deflated_bytes);
     }
     const auto sum = checked_add(total, entry.size_bytes);
@@ -160,7 +160,7 @@ uint64_t checked_total(const ZipReader& zip, const InflateLimits& limits) {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> inflate_npz(std::unique_ptr<ByteSource> source,
+std::unique_ptr<base::ByteSource> inflate_npz(std::unique_ptr<base::ByteSource> source,
                                         const InflateLimits& limits) {
   if (detect_weight_format(*source) != WeightFormat::Npz) {
     return source;
@@ -189,4 +189,4 @@ std::unique_ptr<ByteSource> inflate_npz(std::unique_ptr<ByteSource> source,
   return std::make_unique<StoredArchive>(source->name(), std::move(bytes));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

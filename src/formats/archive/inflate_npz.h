@@ -8,7 +8,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct InflateLimits {
   uint64_t total_bytes = uint64_t{4} << 30;  // of all arrays of an archive
@@ -17,7 +17,7 @@ struct InflateLimits {
 // `source` itself, unless it is a .npz with deflated records: then memory that holds the archive
 // with stored ones. Before an array is inflated its size must be one that deflate can reach and
 // that its .npy header says; afterwards its CRC-32 is compared. Throws FormatError.
-std::unique_ptr<ByteSource> inflate_npz(std::unique_ptr<ByteSource> source,
+std::unique_ptr<base::ByteSource> inflate_npz(std::unique_ptr<base::ByteSource> source,
                                         const InflateLimits& limits = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

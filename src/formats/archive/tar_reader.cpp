@@ -10,11 +10,11 @@
 #include "base/round.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
-constexpr uint64_t kBlockBytes = 512;
+constexpr uint64_t kTarBlockBytes = 512;
 constexpr uint64_t kMaxExtendedBytes = 1u << 20;  // attributes of a Mac's files are long
 constexpr uint64_t kMaxTailBytes = 64u << 10;     // writers fill up to a "record", usually 10 KiB
 constexpr size_t kChecksumAt = 148;
@@ -84,7 +84,7 @@ bool has_no_data(char type) {
 
 class Members {
  public:
-  Members(const ByteSource& source, const TarOptions& options)
+  Members(const base::ByteSource& source, const TarOptions& options)
       : source_(source), options_(options) {}
 
   std::vector<TarMember> read() {
@@ -97,11 +97,11 @@ class Members {
  private:
   // One header and its data; false at the end mark.
   bool take() {
-    if (source_.size() - offset_ < kBlockBytes) {
+    if (source_.size() - offset_ < kTarBlockBytes) {
       throw FormatError("{}: a tar without an end at offset {}; it is truncated", source_.name(),
                         offset_);
     }
-    const std::string header = source_.read_text(offset_, kBlockBytes);
+    const std::string header = source_.read_text(offset_, kTarBlockBytes);
     if (header.find_first_not_of('\0') == header.npos) {
       return false;
     }
@@ -114,7 +114,7 @@ class Members {
     }
     const char type = header[kTypeAt];
     TarMember member{
-        .name = name_in(header), .offset_bytes = offset_ + kBlockBytes, .size_bytes = *size};
+        .name = name_in(header), .offset_bytes = offset_ + kTarBlockBytes, .size_bytes = *size};
     if (options_.allow_any && has_no_data(type)) {
       member.size_bytes = 0;
     }
@@ -129,7 +129,7 @@ class Members {
       throw FormatError(
           "{}: member {} of the tar ({} bytes at offset {}) ends beyond the file's "
           "{}; it is truncated",
-          source_.name(), shown(member.name), member.size_bytes, member.offset_bytes,
+          source_.name(), base::shown(member.name), member.size_bytes, member.offset_bytes,
           source_.size());
     }
     if (describes_next) {
@@ -138,7 +138,7 @@ class Members {
       add(member, type);
     }
     offset_ =
-        std::min(member.offset_bytes + rounded_up(member.size_bytes, kBlockBytes), source_.size());
+        std::min(member.offset_bytes + base::rounded_up(member.size_bytes, kTarBlockBytes), source_.size());
     return true;
   }
 
@@ -209,13 +209,13 @@ class Members {
       throw FormatError(
           "{}: member {} at offset {} of the tar is no regular file with a plain "
           "name",
-          source_.name(), shown(member.name), member.offset_bytes);
+          source_.name(), base::shown(member.name), member.offset_bytes);
     }
     if (!names_.insert(member.name).second || names_.size() > options_.max_members) {
       throw FormatError(
           "{}: member {} at offset {} of the tar is there twice, or is one of more "
           "than {}",
-          source_.name(), shown(member.name), member.offset_bytes, options_.max_members);
+          source_.name(), base::shown(member.name), member.offset_bytes, options_.max_members);
     }
     members_.push_back(member);
   }
@@ -229,7 +229,7 @@ class Members {
     }
   }
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   const TarOptions options_;
   // What an extended header said of the member that follows.
   struct Next {
@@ -245,8 +245,8 @@ class Members {
 
 }  // namespace
 
-std::vector<TarMember> read_tar(const ByteSource& source, const TarOptions& options) {
+std::vector<TarMember> read_tar(const base::ByteSource& source, const TarOptions& options) {
   return Members(source, options).read();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -9,7 +9,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct TarMember {
   std::string name;
@@ -28,6 +28,6 @@ struct TarOptions {
 
 // Regular files, each once, up to the end mark, and nothing but zeros behind it. Throws
 // FormatError.
-std::vector<TarMember> read_tar(const ByteSource& source, const TarOptions& options = {});
+std::vector<TarMember> read_tar(const base::ByteSource& source, const TarOptions& options = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep::zip {
+namespace lockstep::formats::zip {
 
 using std::string_view_literals::operator""sv;
 
@@ -31,4 +31,4 @@ inline constexpr uint16_t kExtraZip64 = 1;
 inline constexpr uint32_t kIn64 = 0xffffffff;  // the value stands in a ZIP64 field
 inline constexpr uint16_t kIn64Short = 0xffff;
 
-}  // namespace lockstep::zip
+}  // namespace lockstep::formats::zip

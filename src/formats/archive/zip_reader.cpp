@@ -9,7 +9,7 @@
 #include "formats/tensor_info.h"
 #include "formats/archive/zip_format.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Directory {
 };
 
 // The ZIP64 pair before the end record, if there is one; torch writes it into every file.
-bool read_end64(const ByteSource& source, Directory& directory) {
+bool read_end64(const base::ByteSource& source, Directory& directory) {
   const uint64_t end = source.size() - kEndBytes;
   if (end < kLocatorBytes + kEnd64Bytes) {
     return false;
@@ -51,7 +51,7 @@ bool read_end64(const ByteSource& source, Directory& directory) {
   return true;
 }
 
-Directory find_directory(const ByteSource& source) {
+Directory find_directory(const base::ByteSource& source) {
   if (source.size() < kEndBytes) {
     throw FormatError("{}: no end record in {} bytes; {}", source.name(), source.size(), kTorn);
   }
@@ -136,7 +136,7 @@ ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t o
         "{}: record {} (directory at offset {}) is compressed, encrypted or split "
         "(method {}, flags {:#x}); save the file without compression (numpy.savez, not "
         "savez_compressed){}",
-        file, shown(entry.name), offset, method, flags,
+        file, base::shown(entry.name), offset, method, flags,
         entry.is_deflated ? ", or rewrite it by lockstep inspect --convert" : "");
   }
   bytes.remove_prefix(length);
@@ -144,9 +144,9 @@ ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t o
 }
 
 // Where the data begins stands only in the local header.
-void read_local_header(const ByteSource& source, ZipEntry& entry, uint64_t directory_offset) {
+void read_local_header(const base::ByteSource& source, ZipEntry& entry, uint64_t directory_offset) {
   const auto fail = [&](const char* what) {
-    throw FormatError("{}: record {}: its header at offset {} {}", source.name(), shown(entry.name),
+    throw FormatError("{}: record {}: its header at offset {} {}", source.name(), base::shown(entry.name),
                       entry.header_offset, what);
   };
   const uint64_t name_end = kLocalBytes + entry.name.size();
@@ -192,7 +192,7 @@ bool is_safe_name(std::string_view name) {
 
 }  // namespace
 
-ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits) : source_(source) {
+ZipReader::ZipReader(const base::ByteSource& source, const ZipLimits& limits) : source_(source) {
   read_directory(limits);
   index_names();
   for (ZipEntry& entry : entries_) {
@@ -226,11 +226,11 @@ void ZipReader::index_names() {
   for (const ZipEntry& entry : entries_) {
     if (!is_safe_name(entry.name)) {
       throw FormatError("{}: record {} has a name that is empty or leads out of the archive",
-                        source_.name(), shown(entry.name));
+                        source_.name(), base::shown(entry.name));
     }
     if (!by_name_.emplace(entry.name, &entry).second) {
       throw FormatError("{}: record {} is there twice; which of them is meant?", source_.name(),
-                        shown(entry.name));
+                        base::shown(entry.name));
     }
   }
 }
@@ -246,8 +246,8 @@ void ZipReader::check_overlaps() const {
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i]->header_offset < sorted[i - 1]->data_offset + sorted[i - 1]->file_bytes()) {
       throw FormatError("{}: record {} at offset {} overlaps {}", source_.name(),
-                        shown(sorted[i]->name), sorted[i]->header_offset,
-                        shown(sorted[i - 1]->name));
+                        base::shown(sorted[i]->name), sorted[i]->header_offset,
+                        base::shown(sorted[i - 1]->name));
     }
   }
 }
@@ -262,7 +262,7 @@ void ZipReader::check_crc(const ZipEntry& entry, uint32_t crc) const {
     throw FormatError(
         "{}: record {} (offset {}, {} bytes) has the CRC-32 {:08x}, and {:08x} was "
         "written: it is damaged; copy the file again",
-        source_.name(), shown(entry.name), entry.data_offset, entry.size_bytes, crc, entry.crc);
+        source_.name(), base::shown(entry.name), entry.data_offset, entry.size_bytes, crc, entry.crc);
   }
 }
 
@@ -275,11 +275,11 @@ void ZipReader::verify(const ZipEntry& entry) const {
 std::string ZipReader::read(const ZipEntry& entry, uint64_t max_bytes) const {
   if (entry.size_bytes > max_bytes) {
     throw FormatError("{}: record {} has {} bytes, the limit is {}", source_.name(),
-                      shown(entry.name), entry.size_bytes, max_bytes);
+                      base::shown(entry.name), entry.size_bytes, max_bytes);
   }
   std::string text = source_.read_text(entry.data_offset, entry.size_bytes);
   check_crc(entry, crc32(0, std::as_bytes(std::span(text))));
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -12,7 +12,7 @@
 
 #include "base/byte_source.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct ZipEntry {
   std::string name;
@@ -38,11 +38,11 @@ class ZipReader {
   // names relative, without "..", each once; every record inside the file, none over another;
   // stored, not deflated unless it may be; local headers that say the same. Throws FormatError.
   // `source` must outlive this.
-  explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {});
+  explicit ZipReader(const base::ByteSource& source, const ZipLimits& limits = {});
   ZipReader(ZipReader&&) = delete;
 
   const std::vector<ZipEntry>& entries() const { return entries_; }  // as in the directory
-  const ByteSource& source() const { return source_; }
+  const base::ByteSource& source() const { return source_; }
   const ZipEntry* find(std::string_view name) const;  // null: not there
 
   // False if every CRC is 0, which is how torch writes a file without checksums.
@@ -63,11 +63,11 @@ class ZipReader {
   void index_names();
   void check_overlaps() const;
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   std::vector<ZipEntry> entries_;
   std::unordered_map<std::string_view, const ZipEntry*> by_name_;
   uint64_t directory_offset_ = 0;
   bool has_checksums_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -9,7 +9,7 @@
 #include "formats/little_endian.h"
 #include "formats/archive/zip_format.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace zip {
 
@@ -41,7 +41,7 @@ void append_common(std::string& bytes, uint32_t crc, uint32_t size) {
 
 std::string local_header(const ZipEntry& entry, uint64_t alignment) {
   const uint64_t head = entry.header_offset + kLocalBytes + entry.name.size() + kExtraHeadBytes;
-  const uint64_t padding = rounded_up(head, alignment) - head;
+  const uint64_t padding = base::rounded_up(head, alignment) - head;
   std::string bytes(kLocalSignature);
   append_number<uint16_t>(bytes, kVersion64);
   append_common(bytes, 0, 0);
@@ -153,4 +153,4 @@ void ZipWriter::finish() {
   file_.commit();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

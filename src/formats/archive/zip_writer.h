@@ -12,7 +12,7 @@
 #include "base/atomic_file.h"
 #include "formats/archive/zip_reader.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 class ZipWriter {
  public:
@@ -30,7 +30,7 @@ class ZipWriter {
   void finish();
 
  private:
-  AtomicFile file_;
+  base::AtomicFile file_;
   uint64_t alignment_;
   std::vector<ZipEntry> entries_;
 };
@@ -45,4 +45,4 @@ std::string end_records(uint64_t num_entries, uint64_t directory_offset, uint64_
 
 }  // namespace zip
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

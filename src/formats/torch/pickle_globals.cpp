@@ -2,17 +2,17 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
-struct Row {
+struct GlobalRow {
   std::string_view module;
   std::string_view name;
   Callee callee;
 };
 
-constexpr Row kRows[] = {
+constexpr GlobalRow kGlobalRows[] = {
     {"collections", "OrderedDict", Callee::OrderedDict},
     {"collections", "Counter", Callee::Counter},
     {"builtins", "set", Callee::Set},
@@ -33,7 +33,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 std::optional<Global> find_global(std::string_view module, std::string_view name) {
-  for (const Row& row : kRows) {
+  for (const GlobalRow& row : kGlobalRows) {
     if (row.module == module && row.name == name) {
       return Global{row.callee, std::nullopt};
     }
@@ -64,4 +64,4 @@ std::optional<Global> find_tar_global(std::string_view module, std::string_view 
   return find_global(module, name);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -8,7 +8,7 @@
 
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 enum class Callee : uint8_t {
   OrderedDict,
@@ -37,4 +37,4 @@ std::optional<Global> find_global(std::string_view module, std::string_view name
 // The same, but classes of storages and tensors, also those of torch.cuda, are types of elements.
 std::optional<Global> find_tar_global(std::string_view module, std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -6,7 +6,7 @@
 
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -109,9 +109,9 @@ void PickleNodes::check_keys(const PickleValue& dict) const {
       throw FormatError("a dict with a key that no dict can have");
     }
     if (!keys.insert(std::move(key)).second) {
-      throw FormatError("a dict with the key {} twice", shown(dict.items[i].text));
+      throw FormatError("a dict with the key {} twice", base::shown(dict.items[i].text));
     }
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

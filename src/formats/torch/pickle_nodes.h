@@ -12,7 +12,7 @@
 #include "formats/torch/pickle_value.h"
 #include "formats/torch/unpickler.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 using NodeId = uint32_t;
 
@@ -60,4 +60,4 @@ class PickleNodes {
   size_t memory_bytes_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -2,7 +2,7 @@
 
 // The opcodes that torch.save writes and torch's own safe reader knows (pickle protocol 2).
 
-namespace lockstep::opcode {
+namespace lockstep::formats::opcode {
 
 inline constexpr char kProto = '\x80';
 inline constexpr char kStop = '.';
@@ -39,4 +39,4 @@ inline constexpr char kSetItem = 's';
 inline constexpr char kSetItems = 'u';
 inline constexpr char kEmptySet = '\x8f';
 
-}  // namespace lockstep::opcode
+}  // namespace lockstep::formats::opcode

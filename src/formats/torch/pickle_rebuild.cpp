@@ -6,7 +6,7 @@
 
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -96,7 +96,7 @@ NodeId PickleRebuild::storage(NodeId id) {
   const uint64_t element_bytes = is_typed ? bytes_of(*type.global.dtype) : 1;
   const auto size = checked_multiply(static_cast<uint64_t>(count), element_bytes);
   if (count < 0 || !size || *size > INT64_MAX) {
-    throw FormatError("storage {} of {} elements", shown(key), count);
+    throw FormatError("storage {} of {} elements", base::shown(key), count);
   }
   const size_t storage = add_storage(key, *size, element_bytes);
   const bool is_whole = ids_ != PersistentIds::Legacy || nodes_[node.items[5]].is(Kind::None);
@@ -113,11 +113,11 @@ size_t PickleRebuild::add_storage(const std::string& key, uint64_t size_bytes,
   if (is_new) {
     storages.push_back({.key = key, .size_bytes = size_bytes, .element_bytes = element_bytes});
   } else if (storages[place->second].size_bytes != size_bytes) {
-    throw FormatError("storage {} of {} bytes, which had {} before", shown(key), size_bytes,
+    throw FormatError("storage {} of {} bytes, which had {} before", base::shown(key), size_bytes,
                       storages[place->second].size_bytes);
   }
   if (view_of_key_.contains(key)) {
-    throw FormatError("storage {}, which was a view of another before", shown(key));
+    throw FormatError("storage {}, which was a view of another before", base::shown(key));
   }
   return place->second;
 }
@@ -135,14 +135,14 @@ PickleRebuild::View PickleRebuild::view_of(size_t storage, NodeId metadata) {
   if (offset < 0 || count < 0 || static_cast<uint64_t>(offset) > num_elements ||
       static_cast<uint64_t>(count) > num_elements - static_cast<uint64_t>(offset)) {
     throw FormatError("a view of {} elements from {} on, which reaches out of storage {} of {}",
-                      count, offset, shown(storages[storage].key), num_elements);
+                      count, offset, base::shown(storages[storage].key), num_elements);
   }
   const uint64_t element_bytes = storages[storage].element_bytes;
   const View view{.storage = storage,
                   .offset_bytes = static_cast<uint64_t>(offset) * element_bytes,
                   .size_bytes = static_cast<uint64_t>(count) * element_bytes};
   if (storage_of_key_.contains(key) || view_of_key_.emplace(key, view).first->second != view) {
-    throw FormatError("the view {}, which was another storage before", shown(key));
+    throw FormatError("the view {}, which was another storage before", base::shown(key));
   }
   return view;
 }
@@ -285,4 +285,4 @@ NodeId PickleRebuild::call(NodeId callee, NodeId arguments) {
   throw FormatError("a call of a class that is only named, never called");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -7,7 +7,7 @@
 
 #include "formats/torch/pickle_nodes.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // Throws FormatError unless the tensor stays inside `storage_bytes` from the storage's start.
 void check_tensor(const PickledTensor& tensor, uint64_t storage_bytes);
@@ -49,4 +49,4 @@ class PickleRebuild {
   std::unordered_map<std::string, View> view_of_key_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -11,7 +11,7 @@
 
 #include "formats/dtype.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct PickleValue {
   enum class Kind : uint8_t {
@@ -73,4 +73,4 @@ struct Pickle {
   uint64_t size_bytes = 0;               // of the pickle itself, up to and with STOP
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

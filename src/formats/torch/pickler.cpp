@@ -7,7 +7,7 @@
 #include "formats/little_endian.h"
 #include "formats/torch/pickle_opcodes.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -192,4 +192,4 @@ std::string pickle(const PickleValue& root, std::span<const PickledTensor> tenso
   return Pickler(tensors, storages).run(root);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

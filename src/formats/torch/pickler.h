@@ -5,7 +5,7 @@
 
 #include "formats/torch/pickle_value.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 // A pickle of protocol 2 that torch.load(weights_only=True) reads: `root` with the tensors that it
 // refers to, whose storages are named by persistent ids as in a zip. Throws UsageError for a value
@@ -13,4 +13,4 @@ namespace lockstep {
 std::string pickle(const PickleValue& root, std::span<const PickledTensor> tensors,
                    std::span<const PickledStorage> storages);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -7,7 +7,7 @@
 
 #include "formats/weight_file.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -32,7 +32,7 @@ bool is_contiguous(const PickledTensor& tensor) {
 
 class Placement {
  public:
-  Placement(const ByteSource& source, const std::vector<PickledTensor>& tensors, TorchFile& file)
+  Placement(const base::ByteSource& source, const std::vector<PickledTensor>& tensors, TorchFile& file)
       : source_(source), tensors_(tensors), file_(file) {}
 
   void walk(PickleValue& value, const std::string& path) {
@@ -76,14 +76,14 @@ class Placement {
       info.strides = tensor.strides;
     }
     if (!names_.insert(path).second) {
-      throw FormatError("{}: two tensors are named {}", source_.name(), shown(path));
+      throw FormatError("{}: two tensors are named {}", source_.name(), base::shown(path));
     }
     const auto sum = checked_add(total_bytes_, logical_bytes);
     if (!sum || *sum / kMaxUnfolding > source_.size() + kFreeBytes / kMaxUnfolding) {
       throw FormatError(
           "{}: tensor {}: {} and those before it are more than {} times the file's {} "
           "bytes",
-          source_.name(), shown(path), to_string(info.dtype, info.shape), kMaxUnfolding,
+          source_.name(), base::shown(path), to_string(info.dtype, info.shape), kMaxUnfolding,
           source_.size());
     }
     total_bytes_ = *sum;
@@ -91,7 +91,7 @@ class Placement {
     file_.tensors.push_back(std::move(info));
   }
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   const std::vector<PickledTensor>& tensors_;
   TorchFile& file_;
   std::unordered_set<std::string> names_;
@@ -100,14 +100,14 @@ class Placement {
 
 }  // namespace
 
-TorchFile place_tensors(const ByteSource& source, Pickle pickle,
+TorchFile place_tensors(const base::ByteSource& source, Pickle pickle,
                         std::vector<TorchStorage> storages) {
   TorchFile file{.root = std::move(pickle.root), .storages = std::move(storages)};
   Placement(source, pickle.tensors, file).walk(file.root, "");
   return file;
 }
 
-void check_little_endian(const ByteSource& source, const PickleValue& system) {
+void check_little_endian(const base::ByteSource& source, const PickleValue& system) {
   const PickleValue* little = system.find("little_endian");
   if (little == nullptr || little->kind != Kind::Bool || little->integer == 0) {
     throw FormatError("{}: it was saved on a big-endian machine; save it on a little-endian one",
@@ -115,7 +115,7 @@ void check_little_endian(const ByteSource& source, const PickleValue& system) {
   }
 }
 
-TorchFile read_torch(const ByteSource& source) {
+TorchFile read_torch(const base::ByteSource& source) {
   const std::optional<WeightFormat> format = detect_weight_format(source);
   if (format == WeightFormat::TorchZip) {
     return read_torch_zip(source);
@@ -130,4 +130,4 @@ TorchFile read_torch(const ByteSource& source) {
                     source.name());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -12,7 +12,9 @@
 #include "formats/torch/pickle_value.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
+
+inline constexpr uint64_t kMaxPickleBytes = 64u << 20;  // far above what any model needs
 
 struct TorchStorage {
   std::string key;
@@ -31,27 +33,27 @@ struct TorchFile {
 
 // A zip (torch >= 1.6). Throws FormatError for what is damaged or hostile, holds anything but plain
 // values and tensors, or was saved on a big-endian machine, and IoError.
-TorchFile read_torch_zip(const ByteSource& source);
+TorchFile read_torch_zip(const base::ByteSource& source);
 
 // The stream of pickles that torch wrote before 1.6, and still does on request; most weights of
 // those years are such files. It has no checksum. Throws as above, also for bytes behind the last
 // storage.
-TorchFile read_torch_legacy(const ByteSource& source);
+TorchFile read_torch_legacy(const base::ByteSource& source);
 
 // The tar that torch wrote before 0.1.10, as torchvision's oldest weights are. It has no checksum
 // of its data. Throws as above.
-TorchFile read_torch_tar(const ByteSource& source);
+TorchFile read_torch_tar(const base::ByteSource& source);
 
 // Any of them, by the first bytes.
-TorchFile read_torch(const ByteSource& source);
+TorchFile read_torch(const base::ByteSource& source);
 
 // For the readers of all containers: gives the tensors of `pickle` names and places. Throws
 // FormatError if two have the same name or if they unfold (by strides of 0) into far more than the
 // file holds.
-TorchFile place_tensors(const ByteSource& source, Pickle pickle,
+TorchFile place_tensors(const base::ByteSource& source, Pickle pickle,
                         std::vector<TorchStorage> storages);
 
 // For the readers of old files, which say of what machine they are. Throws FormatError.
-void check_little_endian(const ByteSource& source, const PickleValue& system);
+void check_little_endian(const base::ByteSource& source, const PickleValue& system);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -7,7 +7,7 @@
 #include "formats/torch/torch_file.h"
 #include "formats/torch/unpickler.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -15,15 +15,14 @@ using Kind = PickleValue::Kind;
 using namespace std::string_view_literals;
 
 constexpr uint64_t kUsualPickleBytes = 1u << 20;
-constexpr uint64_t kMaxPickleBytes = 64u << 20;
-constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
+constexpr std::string_view kLegacyMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr int64_t kProtocolVersion = 1001;
 constexpr uint64_t kCountBytes = 8;
 
 // Pickles that stand one behind the other.
 class PickleStream {
  public:
-  PickleStream(const ByteSource& source, uint64_t max_bytes)
+  PickleStream(const base::ByteSource& source, uint64_t max_bytes)
       : source_(source), bytes_(source.read_text(0, std::min(source.size(), max_bytes))) {}
 
   Pickle next(PersistentIds ids = PersistentIds::None) {
@@ -36,14 +35,14 @@ class PickleStream {
   uint64_t offset() const { return offset_; }
 
  private:
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   std::string bytes_;
   uint64_t offset_ = 0;
 };
 
-void check_head(const ByteSource& source, PickleStream& stream) {
+void check_head(const base::ByteSource& source, PickleStream& stream) {
   const PickleValue magic = stream.next().root;
-  if (magic.kind != Kind::BigInt || magic.text != kMagic) {
+  if (magic.kind != Kind::BigInt || magic.text != kLegacyMagic) {
     throw FormatError("{}: not the magic number of torch's old format at offset 0", source.name());
   }
   const PickleValue version = stream.next().root;
@@ -55,7 +54,7 @@ void check_head(const ByteSource& source, PickleStream& stream) {
 }
 
 // Count and elements of each storage, in the order of the keys.
-std::vector<TorchStorage> read_storages(const ByteSource& source, const Pickle& pickle,
+std::vector<TorchStorage> read_storages(const base::ByteSource& source, const Pickle& pickle,
                                         const PickleValue& keys, uint64_t offset) {
   std::vector<TorchStorage> storages(pickle.storages.size());
   std::vector<bool> is_found(storages.size());
@@ -71,7 +70,7 @@ std::vector<TorchStorage> read_storages(const ByteSource& source, const Pickle& 
     const auto found = index_of.find(key.text);
     if (key.kind != Kind::String || found == index_of.end() || is_found[found->second]) {
       throw FormatError("{}: storage {} at offset {} is not used by any tensor, or there twice",
-                        source.name(), shown(key.text), offset);
+                        source.name(), base::shown(key.text), offset);
     }
     const PickledStorage& wanted = pickle.storages[found->second];
     const auto count = number_at<uint64_t>(source.read_text(offset, kCountBytes), 0);
@@ -80,13 +79,13 @@ std::vector<TorchStorage> read_storages(const ByteSource& source, const Pickle& 
       throw FormatError(
           "{}: storage {} at offset {} has {} elements of {} bytes, and the pickle "
           "says {} bytes",
-          source.name(), shown(wanted.key), offset, count, wanted.element_bytes, wanted.size_bytes);
+          source.name(), base::shown(wanted.key), offset, count, wanted.element_bytes, wanted.size_bytes);
     }
     if (wanted.size_bytes > source.size() - offset) {
       throw FormatError(
           "{}: storage {} ({} bytes at offset {}) ends beyond the file's {}; it is "
           "truncated",
-          source.name(), shown(wanted.key), wanted.size_bytes, offset, source.size());
+          source.name(), base::shown(wanted.key), wanted.size_bytes, offset, source.size());
     }
     storages[found->second] = {
         .key = wanted.key, .offset_bytes = offset, .size_bytes = wanted.size_bytes};
@@ -100,7 +99,7 @@ std::vector<TorchStorage> read_storages(const ByteSource& source, const Pickle& 
   return storages;
 }
 
-TorchFile read_within(const ByteSource& source, uint64_t max_pickle_bytes) {
+TorchFile read_within(const base::ByteSource& source, uint64_t max_pickle_bytes) {
   PickleStream stream(source, max_pickle_bytes);
   check_head(source, stream);
   Pickle pickle = stream.next(PersistentIds::Legacy);
@@ -111,7 +110,7 @@ TorchFile read_within(const ByteSource& source, uint64_t max_pickle_bytes) {
 
 }  // namespace
 
-TorchFile read_torch_legacy(const ByteSource& source) {
+TorchFile read_torch_legacy(const base::ByteSource& source) {
   // Nothing says how long the pickles are, and those of most models are short.
   if (source.size() > kUsualPickleBytes) {
     try {
@@ -122,4 +121,4 @@ TorchFile read_torch_legacy(const ByteSource& source) {
   return read_within(source, kMaxPickleBytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

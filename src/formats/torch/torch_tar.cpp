@@ -8,7 +8,7 @@
 #include "formats/torch/torch_file.h"
 #include "formats/torch/unpickler.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -17,12 +17,12 @@ using Kind = PickleValue::Kind;
 constexpr uint64_t kMaxTableBytes = 64u << 20;
 constexpr uint64_t kRowBytes = 4096;  // more than a row's key, place and class can have
 constexpr int64_t kMaxRows = 200'000;
-constexpr uint64_t kCountBytes = 8;
+constexpr uint64_t kNumberBytes = 8;
 
 // A member, from its start to its end: pickles with raw numbers between them.
 class Cursor {
  public:
-  Cursor(const ByteSource& source, const TarMember& member)
+  Cursor(const base::ByteSource& source, const TarMember& member)
       : source_(source), offset_(member.offset_bytes), end_(offset_ + member.size_bytes) {}
 
   uint64_t offset() const { return offset_; }
@@ -88,14 +88,14 @@ class Cursor {
   }
 
  private:
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   uint64_t offset_;
   uint64_t end_;
 };
 
 class TarTables {
  public:
-  explicit TarTables(const ByteSource& source) : source_(source) {}
+  explicit TarTables(const base::ByteSource& source) : source_(source) {}
 
   void read_storages(Cursor cursor) {
     const int64_t num_storages = cursor.num_rows();
@@ -108,7 +108,7 @@ class TarTables {
         cursor.fail(
             fmt::format("storage {} of {} elements, where {} bytes are left: it is "
                         "truncated",
-                        shown(cursor.key(row[0])), count, cursor.left()));
+                        base::shown(cursor.key(row[0])), count, cursor.left()));
       }
       add(cursor, cursor.key(row[0]), {storages_.size(), dtype, 0, *size});
       storages_.push_back(
@@ -126,11 +126,11 @@ class TarTables {
       const auto found = places_.find(cursor.key(row[1]));
       if (found == places_.end() || static_cast<DType>(row[2].integer) != found->second.dtype) {
         cursor.fail(fmt::format("tensor {} in storage {}, which is not there or of another type",
-                                shown(cursor.key(row[0])), shown(cursor.key(row[1]))));
+                                base::shown(cursor.key(row[0])), base::shown(cursor.key(row[1]))));
       }
       tensors_.push_back(read_tensor(cursor, found->second));
       if (!tensor_of_key_.emplace(cursor.key(row[0]), tensors_.size() - 1).second) {
-        cursor.fail(fmt::format("tensor {} twice", shown(cursor.key(row[0]))));
+        cursor.fail(fmt::format("tensor {} twice", base::shown(cursor.key(row[0]))));
       }
     }
     cursor.check_end();
@@ -165,7 +165,7 @@ class TarTables {
 
   void add(const Cursor& cursor, const std::string& key, const Place& place) {
     if (!places_.emplace(key, place).second) {
-      cursor.fail(fmt::format("storage {} twice", shown(key)));
+      cursor.fail(fmt::format("storage {} twice", base::shown(key)));
     }
   }
 
@@ -183,7 +183,7 @@ class TarTables {
       const auto root = places_.find(cursor.key(view.items[1]));
       if (root == places_.end()) {
         cursor.fail(fmt::format("a view of storage {}, which is not there",
-                                shown(cursor.key(view.items[1]))));
+                                base::shown(cursor.key(view.items[1]))));
       }
       Place place = root->second;
       const uint64_t element_bytes = static_cast<uint64_t>(bits_of(place.dtype)) / 8;
@@ -224,14 +224,14 @@ class TarTables {
     return tensor;
   }
 
-  const ByteSource& source_;
+  const base::ByteSource& source_;
   std::vector<TorchStorage> storages_;
   std::unordered_map<std::string, Place> places_;
   std::vector<PickledTensor> tensors_;
   std::unordered_map<std::string, size_t> tensor_of_key_;
 };
 
-const TarMember& find(const ByteSource& source, const std::vector<TarMember>& members,
+const TarMember& find(const base::ByteSource& source, const std::vector<TarMember>& members,
                       std::string_view name) {
   for (const TarMember& member : members) {
     if (member.name == name) {
@@ -239,12 +239,12 @@ const TarMember& find(const ByteSource& source, const std::vector<TarMember>& me
     }
   }
   throw FormatError("{}: no member {} in the tar; is this a file of torch.save?", source.name(),
-                    shown(name));
+                    base::shown(name));
 }
 
 }  // namespace
 
-TorchFile read_torch_tar(const ByteSource& source) {
+TorchFile read_torch_tar(const base::ByteSource& source) {
   const std::vector<TarMember> members = read_tar(source);
   const PickleValue system = Cursor(source, find(source, members, "sys_info")).pickle();
   check_little_endian(source, system);
@@ -254,4 +254,4 @@ TorchFile read_torch_tar(const ByteSource& source) {
   return tables.read_root(find(source, members, "pickle"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

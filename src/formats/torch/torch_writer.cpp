@@ -5,7 +5,7 @@
 #include "formats/torch/pickler.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -45,7 +45,7 @@ void TorchWriter::end_storage() {
   const PickledStorage& storage = storages_[num_begun_ - 1];
   if (written_ != storage.size_bytes) {
     throw UsageError("cannot write {}: storage {} has {} bytes, and {} were given", path_,
-                     shown(storage.key), storage.size_bytes, written_);
+                     base::shown(storage.key), storage.size_bytes, written_);
   }
   zip_.end();
   written_ = 0;
@@ -64,7 +64,7 @@ void TorchWriter::finish() {
 void StateDict::add(const std::string& name, DType dtype, std::vector<int64_t> shape) {
   const auto bytes = checked_bytes(dtype, shape);
   if (!bytes) {
-    throw UsageError("tensor {}: {} has no size", shown(name), to_string(dtype, shape));
+    throw UsageError("tensor {}: {} has no size", base::shown(name), to_string(dtype, shape));
   }
   std::vector<int64_t> strides = contiguous_strides(shape);
   root.kind = PickleValue::Kind::Dict;
@@ -77,4 +77,4 @@ void StateDict::add(const std::string& name, DType dtype, std::vector<int64_t> s
   storages.push_back({.key = std::to_string(storages.size()), .size_bytes = *bytes});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -13,7 +13,7 @@
 #include "formats/torch/pickle_value.h"
 #include "formats/archive/zip_writer.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 class TorchWriter {
  public:
@@ -49,4 +49,4 @@ struct StateDict {
   void add(const std::string& name, DType dtype, std::vector<int64_t> shape);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -4,11 +4,10 @@
 #include "formats/torch/unpickler.h"
 #include "formats/archive/zip_reader.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
-constexpr uint64_t kMaxPickleBytes = 64u << 20;
 constexpr uint64_t kMaxNoteBytes = 64;  // of version and byteorder
 
 // "state_dict" of "state_dict/data.pkl": every record lies under it.
@@ -22,7 +21,7 @@ std::string root_of(const ZipReader& zip) {
   for (const ZipEntry& entry : zip.entries()) {
     if (!entry.name.starts_with(root)) {
       throw FormatError("{}: record {} is not under {}, as all of torch's are", file,
-                        shown(entry.name), shown(root));
+                        base::shown(entry.name), base::shown(root));
     }
   }
   if (zip.find(root + "constants.pkl") != nullptr) {
@@ -36,7 +35,7 @@ const ZipEntry& record(const ZipReader& zip, const std::string& name) {
   const ZipEntry* entry = zip.find(name);
   if (entry == nullptr) {
     throw FormatError("{}: no record {}; is this a file of torch.save?", zip.source().name(),
-                      shown(name));
+                      base::shown(name));
   }
   return *entry;
 }
@@ -47,13 +46,13 @@ void check_byteorder(const ZipReader& zip, const std::string& root) {
     throw FormatError(
         "{}: record {} (offset {}) is not \"little\"; save the file on a "
         "little-endian machine",
-        zip.source().name(), shown(entry->name), entry->data_offset);
+        zip.source().name(), base::shown(entry->name), entry->data_offset);
   }
 }
 
 }  // namespace
 
-TorchFile read_torch_zip(const ByteSource& source) {
+TorchFile read_torch_zip(const base::ByteSource& source) {
   const ZipReader zip(source);
   const std::string root = root_of(zip);
   zip.read(record(zip, root + "version"), kMaxNoteBytes);
@@ -70,7 +69,7 @@ TorchFile read_torch_zip(const ByteSource& source) {
     const ZipEntry& entry = record(zip, root + "data/" + wanted.key);
     if (entry.size_bytes != wanted.size_bytes) {
       throw FormatError("{}: storage {} (offset {}) has {} bytes, and the pickle says {}",
-                        source.name(), shown(wanted.key), entry.data_offset, entry.size_bytes,
+                        source.name(), base::shown(wanted.key), entry.data_offset, entry.size_bytes,
                         wanted.size_bytes);
     }
     storages.push_back({.key = wanted.key,
@@ -83,4 +82,4 @@ TorchFile read_torch_zip(const ByteSource& source) {
   return file;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -10,7 +10,7 @@
 #include "formats/torch/pickle_rebuild.h"
 #include "formats/tensor_info.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 namespace {
 
@@ -198,7 +198,7 @@ class Machine {
       throw FormatError(
           "the constructor {}, which is not in the table of known ones; nothing is "
           "executed here. Save only tensors, numbers, text, lists and dicts",
-          shown(fmt::format("{}.{}", module, name)));
+          base::shown(fmt::format("{}.{}", module, name)));
     }
     if (global->callee == Callee::DType) {
       return push({.kind = Kind::DType, .integer = static_cast<int64_t>(*global->dtype)});
@@ -310,7 +310,7 @@ class Machine {
     for (size_t i = stack_.size(); i-- > 0 && i + 4 > stack_.size();) {
       const PickleNode& node = nodes_[stack_[i]];
       if (node.is(Kind::String) && node.text != "storage") {
-        return fmt::format(" (near {})", shown(node.text));
+        return fmt::format(" (near {})", base::shown(node.text));
       }
     }
     return "";
@@ -333,4 +333,4 @@ Pickle unpickle(std::string_view bytes, const UnpickleOptions& options) {
   return Machine(bytes, options).run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -11,7 +11,7 @@
 
 #include "formats/torch/pickle_value.h"
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct PickleLimits {
   size_t num_values = 4'000'000;     // made by opcodes, and again in the tree that is returned
@@ -42,4 +42,4 @@ struct UnpickleOptions {
 // with the offset of the opcode and, where it is known, the name of the tensor.
 Pickle unpickle(std::string_view bytes, const UnpickleOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

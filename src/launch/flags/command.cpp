@@ -14,7 +14,7 @@
 #include "base/unique_fd.h"
 #include "launch/flags/output_options.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -38,7 +38,7 @@ void check(const ProgramOptions& options) {
 }
 
 bool is_in_path(const std::string& name) {
-  std::istringstream folders(Env().text("PATH").value_or(""));
+  std::istringstream folders(base::Env().text("PATH").value_or(""));
   for (std::string folder; std::getline(folders, folder, ':');) {
     if (::access((folder + "/" + name).c_str(), X_OK) == 0) {
       return true;
@@ -49,7 +49,7 @@ bool is_in_path(const std::string& name) {
 
 std::string first_line(const std::string& path) {
   char start[256] = {};
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const ssize_t size = fd ? ::pread(fd.get(), start, sizeof start, 0) : -1;
   const std::string text(start, static_cast<size_t>(std::max<ssize_t>(size, 0)));
   return text.substr(0, text.find('\n'));
@@ -118,4 +118,4 @@ std::vector<std::string> fill_placeholders(std::vector<std::string> command,
   return command;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct ProgramOptions {
   std::vector<std::string> program;  // REQUIRED: program, module or script, and its arguments
@@ -34,4 +34,4 @@ struct RankNumbers {
 std::vector<std::string> fill_placeholders(std::vector<std::string> command,
                                            const RankNumbers& numbers);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

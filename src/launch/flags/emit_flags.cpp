@@ -7,7 +7,7 @@
 
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -89,7 +89,7 @@ EmitOptions emit_options(const RunFlags& flags, const std::vector<std::string>& 
     options.max_restarts = flag_number("--max-restarts", flags.max_restarts, 0, INT32_MAX);
   }
   if (flags.emit == "slurm") {  // nodes of a cluster share folders; an image has its own
-    options.program = own_program();
+    options.program = remote::own_program();
     options.folder = std::filesystem::current_path().string();
   }
   std::copy_if(given.begin(), given.end(), std::back_inserter(options.flags),
@@ -97,4 +97,4 @@ EmitOptions emit_options(const RunFlags& flags, const std::vector<std::string>& 
   return options;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 
 #include "launch/flags/run_flags.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -85,4 +85,4 @@ OutputOptions output_options(const RunFlags& flags, const RunHost& host) {
   return options;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

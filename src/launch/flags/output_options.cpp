@@ -15,7 +15,7 @@
 #include "base/unique_fd.h"
 #include "launch/launch.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 StreamSet StreamChoice::of(int local_rank) const {
   const auto own = of_rank.find(local_rank);
@@ -30,7 +30,7 @@ StreamChoice StreamChoice::parse(const std::string& text, const std::string& fla
         flag, text);
   };
   StreamChoice choice;
-  if (const auto all = parse_integer(text, kNoStream, kBothStreams)) {
+  if (const auto all = base::parse_integer(text, kNoStream, kBothStreams)) {
     choice.all = static_cast<StreamSet>(*all);
     return choice;
   }
@@ -40,8 +40,8 @@ StreamChoice StreamChoice::parse(const std::string& text, const std::string& fla
     if (colon == std::string::npos) {
       throw bad();
     }
-    const auto rank = parse_integer(item.substr(0, colon), 0, kMaxProcsPerNode - 1);
-    const auto streams = parse_integer(item.substr(colon + 1), kNoStream, kBothStreams);
+    const auto rank = base::parse_integer(item.substr(0, colon), 0, kMaxProcsPerNode - 1);
+    const auto streams = base::parse_integer(item.substr(colon + 1), kNoStream, kBothStreams);
     if (!rank || !streams ||
         !choice.of_rank.emplace(static_cast<int>(*rank), static_cast<StreamSet>(*streams)).second) {
       throw bad();
@@ -72,7 +72,7 @@ std::string make_own_folder(const std::vector<std::string>& places, std::string&
     if (::mkdtemp(path.data()) != nullptr) {
       return path;
     }
-    why += fmt::format("{}{}: {}", why.empty() ? "" : ", ", place, errno_text(errno));
+    why += fmt::format("{}{}: {}", why.empty() ? "" : ", ", place, base::errno_text(errno));
   }
   return "";
 }
@@ -83,7 +83,7 @@ void choose_log_dir(OutputOptions& options) {
   if (!options.log_dir.empty() || (!options.redirects.any() && !options.tee.any())) {
     return;
   }
-  const Env env;
+  const base::Env env;
   std::vector<std::string> places{env.text("TMPDIR").value_or("/tmp")};
   if (!env.text("TMPDIR")) {
     places.push_back("/var/tmp");
@@ -134,4 +134,4 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

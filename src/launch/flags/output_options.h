@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Which of a rank's two streams: bit 0 is standard output, bit 1 standard error.
 using StreamSet = unsigned;
@@ -69,4 +69,4 @@ bool is_json_object(std::string_view line);
 // `text` with every `from` replaced by `to`.
 std::string replaced(std::string text, std::string_view from, std::string_view to);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

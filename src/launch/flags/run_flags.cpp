@@ -15,7 +15,7 @@
 #include "launch/node/gpus.h"
 #include "storage/storage.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -87,21 +87,21 @@ void check_refused(const RunFlags& flags) {
   }
 }
 
-std::optional<ContainerOptions> container_options(const RunFlags& flags) {
+std::optional<image::ContainerOptions> container_options(const RunFlags& flags) {
   if (flags.image.empty()) {
     if (!flags.mounts.empty() || !flags.container_runtime.empty()) {
       throw UsageError("--mount and --container-runtime say how to run in an image; give --image");
     }
     return std::nullopt;
   }
-  ContainerOptions options{
-      .image = is_remote(flags.image)
-                   ? stage_image(flags.image, Env()).destination
+  image::ContainerOptions options{
+      .image = storage::is_remote(flags.image)
+                   ? stage_image(flags.image, base::Env()).destination
                    : std::filesystem::absolute(flags.image).lexically_normal().string(),
-      .runtime = parse_container_runtime(or_else(flags.container_runtime, "builtin"))};
+      .runtime = image::parse_container_runtime(or_else(flags.container_runtime, "builtin"))};
   for (const std::string& mount : flags.mounts) {
-    options.mounts.push_back(flags.stages.empty() ? parse_mount(mount)
-                                                  : parse_mount_of_later(mount));
+    options.mounts.push_back(flags.stages.empty() ? image::parse_mount(mount)
+                                                  : image::parse_mount_of_later(mount));
   }
   return options;
 }
@@ -111,8 +111,8 @@ std::vector<StageItem> stage_items(const RunFlags& flags) {
   for (const std::string& stage : flags.stages) {
     items.push_back(parse_stage(stage));
   }
-  if (!flags.image.empty() && is_remote(flags.image)) {
-    items.push_back(stage_image(flags.image, Env()));
+  if (!flags.image.empty() && storage::is_remote(flags.image)) {
+    items.push_back(stage_image(flags.image, base::Env()));
   }
   return items;
 }
@@ -133,7 +133,7 @@ int stdin_rank(const RunFlags& flags, const LaunchOptions& options) {
 }
 
 // The nodes are the hosts, so what else says where nodes are contradicts them.
-std::vector<HostEntry> host_entries(const RunFlags& flags) {
+std::vector<remote::HostEntry> host_entries(const RunFlags& flags) {
   if (flags.hosts.empty() && flags.hostfile.empty()) {
     if (!flags.env.empty()) {
       throw UsageError("--env {} is for other hosts (--hosts); here ranks have your environment",
@@ -155,13 +155,13 @@ std::vector<HostEntry> host_entries(const RunFlags& flags) {
           flag, value, flag);
     }
   }
-  return flags.hosts.empty() ? read_hostfile(flags.hostfile) : parse_hosts(flags.hosts);
+  return flags.hosts.empty() ? remote::read_hostfile(flags.hostfile) : remote::parse_hosts(flags.hosts);
 }
 
 }  // namespace
 
 int flag_number(const std::string& flag, const std::string& text, int min, int max) {
-  const auto number = parse_integer(text, min, max);
+  const auto number = base::parse_integer(text, min, max);
   if (!number) {
     throw UsageError("{} {} is not a whole number in [{}, {}]", flag, text, min, max);
   }
@@ -191,9 +191,9 @@ std::vector<std::string> split_list(const std::string& text) {
 NodeRange parse_nnodes(const RunFlags& flags) {
   const std::string text = or_else(flags.nnodes, "1");
   const size_t colon = text.find(':');
-  const auto min = parse_integer(text.substr(0, colon), 1, kMaxNodes);
+  const auto min = base::parse_integer(text.substr(0, colon), 1, kMaxNodes);
   const auto max =
-      colon == std::string::npos ? min : parse_integer(text.substr(colon + 1), 1, kMaxNodes);
+      colon == std::string::npos ? min : base::parse_integer(text.substr(colon + 1), 1, kMaxNodes);
   if (!min || !max || *min > *max) {
     throw UsageError("--nnodes {} is neither a number of nodes nor MIN:MAX, in [1, {}]", text,
                      kMaxNodes);
@@ -220,8 +220,8 @@ std::vector<int> parse_signals(const std::string& text) {
 }
 
 RunHost RunHost::this_host() {
-  const Env env;
-  return {.num_cores = num_usable_cores(),
+  const base::Env env;
+  return {.num_cores = base::num_usable_cores(),
           .num_gpus = count_gpus("", visible_devices()),
           .python = env.text("PYTHON_EXEC").value_or(""),
           .prefix_template = env.text("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""),
@@ -244,7 +244,7 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
         options.local_nodes, flags.nnodes);
   }
   options.procs_per_node = procs_per_node(flags, host, options.local_nodes);
-  options.meeting = meeting_options(flags, nodes);
+  options.rendezvous = rendezvous_options(flags, nodes);
   if (nodes.max == 1 && !flags.master_port.empty()) {
     options.master_port =
         static_cast<uint16_t>(flag_number("--master-port", flags.master_port, 0, UINT16_MAX));
@@ -261,7 +261,7 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
     options.stop_signals = parse_signals(flags.signals_to_handle);
     options.signals_are_given = true;
   }
-  options.isolation = parse_isolation(or_else(flags.isolation, "auto"));
+  options.isolation = base::parse_isolation(or_else(flags.isolation, "auto"));
   options.output = output_options(flags, host);
   options.placement = placement_options(flags);
   options.stages = stage_items(flags);
@@ -281,4 +281,4 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
   return options;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 
 #include "launch/launch.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // As they were given; an empty text: not given.
 struct RunFlags {
@@ -15,7 +15,7 @@ struct RunFlags {
   std::string nnodes;
   std::string nproc_per_node;
   std::string local_nodes;
-  // How nodes meet
+  // Rendezvous
   std::string rdzv_backend;
   std::string rdzv_endpoint;
   std::string rdzv_id;
@@ -93,7 +93,7 @@ struct NodeRange {
 
 // Its parts.
 NodeRange parse_nnodes(const RunFlags& flags);
-MeetingOptions meeting_options(const RunFlags& flags, NodeRange nodes);
+RendezvousOptions rendezvous_options(const RunFlags& flags, NodeRange nodes);
 OutputOptions output_options(const RunFlags& flags, const RunHost& host);
 std::vector<int> parse_signals(const std::string& text);  // "SIGTERM,USR1"
 
@@ -104,4 +104,4 @@ std::vector<std::string> split_list(const std::string& text);
 int flag_number(const std::string& flag, const std::string& text, int min, int max);
 std::chrono::nanoseconds flag_seconds(const std::string& flag, const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,13 +7,10 @@
 
 #include <fmt/format.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
-// A head that was not run for longer than this (a suspended laptop, a machine out of memory) knows
-// nothing of the others' silence in that time.
-constexpr auto kOwnSleep = std::chrono::seconds(1);
 constexpr int kNotStarted = 1;  // exit code if the nodes never came together
 
 }  // namespace
@@ -251,7 +248,7 @@ bool Coordinator::may_leave(const Member& member, int signal) const {
 }
 
 void Coordinator::let_go(MemberId id, int signal, Time now) {
-  const std::string why = fmt::format("it was sent {}", signal_name(signal));
+  const std::string why = fmt::format("it was sent {}", base::signal_name(signal));
   actions_.send(id, {.kind = HeadSays::End,
                      .generation = generation_,
                      .code = 128 + signal,
@@ -284,7 +281,7 @@ void Coordinator::signal(int signal, Time now) {
   if (state_ == State::Stopping && start_anew_) {  // without it the job would have gone on
     start_anew_ = false;
     cause_ = {.signal = signal};
-    say(signal_name(signal) + ": the ranks end and are not started anew");
+    say(base::signal_name(signal) + ": the ranks end and are not started anew");
     return;
   }
   if (state_ == State::Stopping) {
@@ -303,8 +300,8 @@ void Coordinator::signal(int signal, Time now) {
     return;
   }
   const bool is_polite = signal == SIGTERM && actions_.ask_ranks("stop") > 0;
-  say(fmt::format("{}: {} {} ranks; they have {} to {}{}", signal_name(signal),
-                  is_polite ? "asking" : "stopping", ranks_.size(), to_text(options_.stop_grace),
+  say(fmt::format("{}: {} {} ranks; they have {} to {}{}", base::signal_name(signal),
+                  is_polite ? "asking" : "stopping", ranks_.size(), base::to_text(options_.stop_grace),
                   is_polite ? "save their state and end" : "end",
                   signal == SIGINT ? " (Ctrl-C again kills them now)" : ""));
   if (is_polite) {
@@ -329,7 +326,7 @@ void Coordinator::settle(Time now) {
         start(now);
       }
     } else {
-      say(fmt::format("waiting up to {} for {} more node(s)", to_text(options_.join_timeout),
+      say(fmt::format("waiting up to {} for {} more node(s)", base::to_text(options_.join_timeout),
                       static_cast<size_t>(options_.min_nodes) - members_.size()));
     }
     return;
@@ -374,11 +371,11 @@ void Coordinator::notice_silence(Time now) {
     } else if (!member.is_suspect) {
       member.is_suspect = true;
       say(fmt::format("{} has not been heard of for {}; it is lost after {}", who(member),
-                      to_text(kSuspectAfter), to_text(options_.lost_after)));
+                      base::to_text(kSuspectAfter), base::to_text(options_.lost_after)));
     }
   }
   for (const MemberId id : silent) {
-    lose(id, fmt::format("not heard of for {}", to_text(options_.lost_after)), now);
+    lose(id, fmt::format("not heard of for {}", base::to_text(options_.lost_after)), now);
   }
 }
 
@@ -427,7 +424,7 @@ void Coordinator::tick(Time now) {
       names += (names.empty() ? "" : ", ") + member.info.host;
     }
     end({fmt::format("{}: only {} of {} nodes came together within {}: {}\n", options_.name,
-                     present, options_.min_nodes, to_text(options_.join_timeout),
+                     present, options_.min_nodes, base::to_text(options_.join_timeout),
                      names.empty() ? "none" : names),
          kNotStarted});
   }
@@ -437,23 +434,23 @@ void Coordinator::say(const std::string& sentence) const {
   actions_.say(fmt::format("{}: {}\n", options_.name, sentence));
 }
 
-Deadline Coordinator::next_tick() const {
+base::Deadline Coordinator::next_tick() const {
   if (is_over()) {
-    return Deadline::never();
+    return base::Deadline::never();
   }
-  Deadline next = Deadline::never();
+  base::Deadline next = base::Deadline::never();
   if (options_.max_nodes > 1) {
-    next = Deadline::at(next_beat_);
+    next = base::Deadline::at(next_beat_);
   }
   if (stop_asked_) {
-    next = next.earlier(Deadline::at(*stop_asked_));
+    next = next.earlier(base::Deadline::at(*stop_asked_));
   }
   if (state_ == State::Running && culprit_by_) {
-    next = next.earlier(Deadline::at(*culprit_by_));
+    next = next.earlier(base::Deadline::at(*culprit_by_));
   }
   const bool waits_for_files = last_call_ && is_anyone_staging();
   if (state_ == State::Gathering && !waits_for_files) {
-    next = next.earlier(Deadline::at(last_call_.value_or(gather_by_)));
+    next = next.earlier(base::Deadline::at(last_call_.value_or(gather_by_)));
   }
   return next;
 }
@@ -469,4 +466,4 @@ std::string Coordinator::who(const Member& member) const {
                      member.info.pid);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

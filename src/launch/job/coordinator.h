@@ -21,7 +21,11 @@
 #include "launch/job/job_message.h"
 #include "launch/job/report.h"
 
-namespace lockstep {
+namespace lockstep::launch {
+
+// A head that was not run for longer than this (a suspended laptop, a machine out of memory) knows
+// nothing of the others' silence in that time.
+inline constexpr auto kOwnSleep = std::chrono::seconds(1);
 
 using MemberId = uint64_t;
 
@@ -36,7 +40,7 @@ struct CoordinatorOptions {
   std::string run;          // names this run among those of the same job id
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
-  std::chrono::nanoseconds lost_after = kDefaultLostAfter;
+  std::chrono::nanoseconds lost_after = base::kDefaultLostAfter;
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // for ranks that were asked
 };
 
@@ -53,7 +57,7 @@ struct CoordinatorActions {
 
 class Coordinator {
  public:
-  using Time = Clock::time_point;
+  using Time = base::Clock::time_point;
 
   Coordinator(CoordinatorOptions options, CoordinatorActions actions, Time now);
 
@@ -64,7 +68,7 @@ class Coordinator {
 
   // Beats, silences, time limits: to be called when next_tick() has passed.
   void tick(Time now);
-  Deadline next_tick() const;
+  base::Deadline next_tick() const;
 
   bool is_over() const { return state_ == State::Ended; }
   const Report& report() const { return report_; }
@@ -133,6 +137,6 @@ class Coordinator {
 
 inline constexpr auto kBeatInterval = std::chrono::milliseconds(250);
 // Silence after which the other side is suspected to be lost, if it is not lost by then.
-inline constexpr auto kSuspectAfter = kDefaultLostAfter;
+inline constexpr auto kSuspectAfter = base::kDefaultLostAfter;
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -5,7 +5,7 @@
 
 #include "launch/job/coordinator.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -119,4 +119,4 @@ std::vector<MemberId> Coordinator::order_members() const {
   return ids;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,9 +7,9 @@
 #include "base/env.h"
 #include "base/store/store_protocol.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
-Head::Head(const CoordinatorOptions& options, StoreServer& store,
+Head::Head(const CoordinatorOptions& options, base::StoreServer& store,
            std::function<void(const HeadMessage&)> tell_local,
            std::function<void(const std::string& lines)> say)
     : store_(store),
@@ -26,7 +26,7 @@ Head::Head(const CoordinatorOptions& options, StoreServer& store,
                     .ask_ranks = [this](const std::string& what) { return ask_ranks(what); },
                     .say = std::move(say),
                     .first_to_fail = [this] { return first_to_fail(); }},
-                   Clock::now()) {
+                   base::Clock::now()) {
   store_.listen_to_agents(*this);
 }
 
@@ -39,27 +39,27 @@ void Head::send(MemberId member, const HeadMessage& message) {
 }
 
 size_t Head::ask_ranks(const std::string& request) {
-  store_.announce(store::kRequestGroup, request);
-  return store_.num_members(store::kRequestGroup);
+  store_.announce(base::store::kRequestGroup, request);
+  return store_.num_members(base::store::kRequestGroup);
 }
 
 std::optional<int> Head::first_to_fail() const {
-  const auto text = store_.find(store::kFirstToFailKey);
-  const auto rank = text ? parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
+  const auto text = store_.find(base::store::kFirstToFailKey);
+  const auto rank = text ? base::parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
   return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
 void Head::hear_local(const MemberMessage& message) {
-  coordinator_.hear(kLocal, message, Clock::now());
+  coordinator_.hear(kLocal, message, base::Clock::now());
 }
 
-Deadline Head::next_timeout() const {
+base::Deadline Head::next_timeout() const {
   return store_.next_timeout().earlier(coordinator_.next_tick());
 }
 
 void Head::serve() {
   store_.serve();
-  coordinator_.tick(Clock::now());
+  coordinator_.tick(base::Clock::now());
 }
 
 void Head::agent_came(uint64_t agent, const std::string& address) {
@@ -71,12 +71,12 @@ void Head::agent_said(uint64_t agent, const std::string& text) {
   if (message.kind == MemberSays::Join && message.info.address.empty()) {
     message.info.address = addresses_.at(agent);
   }
-  coordinator_.hear(agent, message, Clock::now());
+  coordinator_.hear(agent, message, base::Clock::now());
 }
 
 void Head::agent_went(uint64_t agent) {
   addresses_.erase(agent);
-  coordinator_.lose(agent, "its connection ended", Clock::now());
+  coordinator_.lose(agent, "its connection ended", base::Clock::now());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

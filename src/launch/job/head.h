@@ -11,25 +11,25 @@
 #include "base/store/store_server.h"
 #include "launch/job/coordinator.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
-class Head : private AgentListener {
+class Head : private base::AgentListener {
  public:
   // `store` must outlive this object. `tell_local`: what the coordinator tells the member in this
   // process, if there is one; it is called from inside this object's methods. `say`: to the user.
-  Head(const CoordinatorOptions& options, StoreServer& store,
+  Head(const CoordinatorOptions& options, base::StoreServer& store,
        std::function<void(const HeadMessage&)> tell_local,
        std::function<void(const std::string& lines)> say);
 
   // From the member in this process.
   void hear_local(const MemberMessage& message);
   // From this process, member or not.
-  void signal(int signal) { coordinator_.signal(signal, Clock::now()); }
-  void abandon(const std::string& why) { coordinator_.abandon(why, Clock::now()); }
+  void signal(int signal) { coordinator_.signal(signal, base::Clock::now()); }
+  void abandon(const std::string& why) { coordinator_.abandon(why, base::Clock::now()); }
 
   // For the caller's poll loop.
   int fd() const { return store_.fd(); }
-  Deadline next_timeout() const;
+  base::Deadline next_timeout() const;
   void serve();
 
   bool is_over() const { return coordinator_.is_over(); }
@@ -47,10 +47,10 @@ class Head : private AgentListener {
   size_t ask_ranks(const std::string& request);
   std::optional<int> first_to_fail() const;
 
-  StoreServer& store_;
+  base::StoreServer& store_;
   std::function<void(const HeadMessage&)> tell_local_;
   std::map<uint64_t, std::string> addresses_;  // of the agents that are connected
   Coordinator coordinator_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 
 #include "base/store/store_greeting.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -16,12 +16,12 @@ constexpr size_t kMaxMessageBytes = 16u << 20;
 
 }  // namespace
 
-HeadLink::HeadLink(const HeadLinkOptions& options, Deadline deadline)
+HeadLink::HeadLink(const HeadLinkOptions& options, base::Deadline deadline)
     : options_(options),
-      socket_(Socket::connect(options.head, deadline)),
-      last_heard_(Clock::now()) {
-  const store::Welcome welcome =
-      store::greet(socket_, {options.head, store::agent_scope(options.job_id), options.secret},
+      socket_(base::Socket::connect(options.head, deadline)),
+      last_heard_(base::Clock::now()) {
+  const base::store::Welcome welcome =
+      base::store::greet(socket_, {options.head, base::store::agent_scope(options.job_id), options.secret},
                    unread_, deadline);
   number_ = welcome.number;
   lost_after_ = welcome.lost_after;
@@ -38,7 +38,7 @@ short HeadLink::events() const {
 
 void HeadLink::send(const MemberMessage& message) {
   const std::string frame =
-      store::encode({store::Kind::Agent, 0, store::Writer().text(message.to_json()).take()});
+      base::store::encode({base::store::Kind::Agent, 0, base::store::Writer().text(message.to_json()).take()});
   session_.keep(frame);
   unsent_ += frame;
   flush();
@@ -66,46 +66,46 @@ void HeadLink::break_off() {
   // end above all, for this member's.
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(socket_.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  socket_ = Socket();
+  socket_ = base::Socket();
   is_cut_ = false;
   unread_.clear();
   unsent_.clear();
 }
 
-void HeadLink::resume(Deadline deadline) {
-  Socket socket = Socket::connect(options_.head, deadline);
+void HeadLink::resume(base::Deadline deadline) {
+  base::Socket socket = base::Socket::connect(options_.head, deadline);
   std::string unread;
-  store::greet(socket, {options_.head, store::agent_scope(options_.job_id), options_.secret},
+  base::store::greet(socket, {options_.head, base::store::agent_scope(options_.job_id), options_.secret},
                unread, deadline);
-  const std::string request = store::encode(
-      {store::Kind::Resume, 0, store::Writer().i64(number_).i64(session_.num_received()).take()});
+  const std::string request = base::store::encode(
+      {base::store::Kind::Resume, 0, base::store::Writer().i64(number_).i64(session_.num_received()).take()});
   socket.send(request.data(), request.size(), deadline);
-  const store::Message answer = store::receive_message(socket, unread, kMaxMessageBytes, deadline);
-  store::Reader in(answer.body);
-  if (answer.kind == store::Kind::Refused) {
+  const base::store::Message answer = base::store::receive_message(socket, unread, kMaxMessageBytes, deadline);
+  base::store::Reader in(answer.body);
+  if (answer.kind == base::store::Kind::Refused) {
     throw UsageError("{} refused this node: {}", options_.head.text(), in.text());
   }
-  if (answer.kind != store::Kind::Resumed) {
+  if (answer.kind != base::store::Kind::Resumed) {
     throw FormatError("the head answered with a message of kind {}", static_cast<int>(answer.kind));
   }
   session_.confirm(in.i64());
   socket_ = std::move(socket);
   unread_ = std::move(unread);
   unsent_ = session_.unconfirmed();
-  last_heard_ = Clock::now();
+  last_heard_ = base::Clock::now();
   flush();
 }
 
-void HeadLink::take(const store::Message& message, std::vector<HeadMessage>& messages) {
-  store::Reader in(message.body);
-  if (message.kind == store::Kind::Received) {
+void HeadLink::take(const base::store::Message& message, std::vector<HeadMessage>& messages) {
+  base::store::Reader in(message.body);
+  if (message.kind == base::store::Kind::Received) {
     session_.confirm(in.i64());
     return;
   }
   messages.push_back(HeadMessage::from_json(in.text()));
   if (session_.take(message.body.size())) {
-    unsent_ += store::encode(
-        {store::Kind::Received, 0, store::Writer().i64(session_.num_received()).take()});
+    unsent_ += base::store::encode(
+        {base::store::Kind::Received, 0, base::store::Writer().i64(session_.num_received()).take()});
   }
 }
 
@@ -124,9 +124,9 @@ std::vector<HeadMessage> HeadLink::receive() {
       break;
     }
     unread_.append(buffer, static_cast<size_t>(n));
-    last_heard_ = Clock::now();
+    last_heard_ = base::Clock::now();
   }
-  for (store::Message message; store::decode(unread_, kMaxMessageBytes, message);) {
+  for (base::store::Message message; base::store::decode(unread_, kMaxMessageBytes, message);) {
     take(message, messages);
   }
   if (is_closed && messages.empty()) {
@@ -139,4 +139,4 @@ std::vector<HeadMessage> HeadLink::receive() {
   return messages;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

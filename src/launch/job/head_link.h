@@ -12,10 +12,10 @@
 #include "base/store/store_session.h"
 #include "launch/job/job_message.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct HeadLinkOptions {
-  Endpoint head;
+  base::Endpoint head;
   std::string job_id;
   std::string secret;
 };
@@ -25,7 +25,7 @@ class HeadLink {
  public:
   // Connects and proves both sides to each other. Throws IoError or TimeoutError if nobody answers,
   // UsageError if it is not this job's head or refuses.
-  HeadLink(const HeadLinkOptions& options, Deadline deadline);
+  HeadLink(const HeadLinkOptions& options, base::Deadline deadline);
 
   // For the caller's poll loop: -1 while the connection is broken.
   int fd() const { return socket_.fd(); }
@@ -41,28 +41,28 @@ class HeadLink {
   bool is_broken() const { return !socket_; }
   void break_off();  // a connection through which nothing comes may be better made anew
   // Throws as the constructor does; UsageError if the head has given this member up.
-  void resume(Deadline deadline);
+  void resume(base::Deadline deadline);
 
   // The address of this host by which it reaches the head.
   std::string local_host() const { return socket_.local_host(); }
-  Clock::time_point last_heard() const { return last_heard_; }
+  base::Clock::time_point last_heard() const { return last_heard_; }
   std::chrono::nanoseconds lost_after() const {
     return lost_after_;
   }  // of silence: the head's word
 
  private:
   void flush();
-  void take(const store::Message& message, std::vector<HeadMessage>& messages);
+  void take(const base::store::Message& message, std::vector<HeadMessage>& messages);
 
   HeadLinkOptions options_;
-  Socket socket_;  // empty while the connection is broken
+  base::Socket socket_;  // empty while the connection is broken
   std::string unread_;
   std::string unsent_;
   bool is_cut_ = false;  // sending has shown that the connection broke
-  store::Session session_;
+  base::store::Session session_;
   int64_t number_ = 0;  // of the first connection
   std::chrono::nanoseconds lost_after_{};
-  Clock::time_point last_heard_;
+  base::Clock::time_point last_heard_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

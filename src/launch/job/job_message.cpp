@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberInfo, host, address, pid, node_rank, num_nodes,
                                    procs_per_node, master_port, what, is_staging)
@@ -119,4 +119,4 @@ HeadMessage HeadMessage::from_json(const std::string& text) try {
   throw FormatError("the head of the job sent what cannot be read: {}", error.what());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

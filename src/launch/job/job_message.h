@@ -11,7 +11,7 @@
 
 #include "base/process/process.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // A host that wants to take part.
 struct MemberInfo {
@@ -47,7 +47,7 @@ struct MemberMessage {
   MemberInfo info;
   int rank = -1;
   pid_t pid = 0;
-  ExitStatus status;
+  base::ExitStatus status;
   std::chrono::nanoseconds age{};  // since the end was noticed: clocks of hosts differ
   bool stopped = false;
   int signal = 0;
@@ -98,4 +98,4 @@ struct HeadMessage {
   static HeadMessage from_json(const std::string& text);  // throws FormatError
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -10,9 +10,9 @@
 
 #include "base/secret.h"
 #include "base/unique_fd.h"
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -26,30 +26,30 @@ std::string trimmed(std::string text) {
 }
 
 void check_strength(const std::string& secret, const std::string& what, const std::string& way) {
-  if (const std::string weakness = secret_weakness(secret); !weakness.empty()) {
+  if (const std::string weakness = base::secret_weakness(secret); !weakness.empty()) {
     throw UsageError(
         "{} can be guessed by who listens to the network: {}, and {} bits are needed; {}", what,
-        weakness, kMinSecretBits, way);
+        weakness, base::kMinSecretBits, way);
   }
 }
 
 std::string read_secret(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) {
-    throw UsageError("cannot read the secret {}: {}", path, errno_text(errno));
+    throw UsageError("cannot read the secret {}: {}", path, base::errno_text(errno));
   }
   if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 || info.st_uid != ::geteuid()) {
     throw UsageError("the secret {} must be a file that only you can read: chmod 600 {}", path,
                      path);
   }
-  const std::string secret = trimmed(read_file(path, kMaxSecretBytes));
+  const std::string secret = trimmed(base::read_file(path, kMaxSecretBytes));
   check_strength(secret, "the secret " + path,
                  fmt::format("make one: openssl rand -hex 32 > {}", path));
   return secret;
 }
 
-std::string key_path(const Env& env) {
+std::string key_path(const base::Env& env) {
   const auto home = env.text("HOME");
   if (const auto config = env.text("XDG_CONFIG_HOME")) {
     return *config + "/lockstep/key";
@@ -66,28 +66,28 @@ std::string key_path(const Env& env) {
 void make_key(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  const std::string draft = fmt::format("{}.{}", path, make_job_id());
-  const std::string key = make_secret() + "\n";
-  const UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string draft = fmt::format("{}.{}", path, base::make_job_id());
+  const std::string key = base::make_secret() + "\n";
+  const base::UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) {
     throw UsageError(
         "cannot make the key {} that your jobs' secrets come from: {}; set LOCKSTEP_JOB_SECRET to "
         "the same random text on every node, or use --secret-file",
-        path, errno_text(errno));
+        path, base::errno_text(errno));
   }
-  write_all(fd.get(), key.data(), key.size());
+  base::write_all(fd.get(), key.data(), key.size());
   ::fsync(fd.get());
   const bool is_made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
   const int why = errno;
   ::unlink(draft.c_str());
   if (!is_made) {
-    throw UsageError("cannot make the key {}: {}", path, errno_text(why));
+    throw UsageError("cannot make the key {}: {}", path, base::errno_text(why));
   }
 }
 
 }  // namespace
 
-std::string job_secret(const std::string& secret_file, const std::string& job_id, const Env& env) {
+std::string job_secret(const std::string& secret_file, const std::string& job_id, const base::Env& env) {
   if (!secret_file.empty()) {
     return read_secret(secret_file);
   }
@@ -99,7 +99,7 @@ std::string job_secret(const std::string& secret_file, const std::string& job_id
   if (::access(path.c_str(), F_OK) != 0) {
     make_key(path);
   }
-  return derive_secret(read_secret(path), job_id);
+  return base::derive_secret(read_secret(path), job_id);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -19,47 +19,47 @@
 #include "base/process/fork.h"
 #include "launch/node/log_folder.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {}  // namespace
 
-Leader::Leader(const LaunchOptions& options, Meeting meeting)
+Leader::Leader(const LaunchOptions& options, Rendezvous rendezvous)
     : options_(options),
-      meeting_(std::move(meeting)),
-      file_limit_(raise_file_limit()),
+      rendezvous_(std::move(rendezvous)),
+      file_limit_(base::raise_file_limit()),
       master_(reserve_port(options.master_port)),
       voice_({.fd = STDERR_FILENO, .board = &board_}),
       keyboard_(STDIN_FILENO),
-      last_turn_(Clock::now()) {
-  if (meeting_.is_head) {
+      last_turn_(base::Clock::now()) {
+  if (rendezvous_.is_head) {
     open_head();
   }
-  if (!meeting_.is_head) {
-    join_by_ = Deadline::after(options_.meeting.join_timeout);
-    next_try_ = Deadline::after(std::chrono::nanoseconds(0));
+  if (!rendezvous_.is_head) {
+    join_by_ = base::Deadline::after(options_.rendezvous.join_timeout);
+    next_try_ = base::Deadline::after(std::chrono::nanoseconds(0));
   }
 }
 
 void Leader::open_head() {
   std::string why;
-  for (const Endpoint& endpoint : meeting_.endpoints) {
+  for (const base::Endpoint& endpoint : rendezvous_.endpoints) {
     try {
-      store_ = std::make_unique<StoreServer>(
-          StoreServerOptions{.listen = endpoint,
-                             .job_id = meeting_.job_id,
-                             .secret = meeting_.secret,
-                             .lost_after = options_.meeting.lost_after});
+      store_ = std::make_unique<base::StoreServer>(
+          base::StoreServerOptions{.listen = endpoint,
+                             .job_id = rendezvous_.job_id,
+                             .secret = rendezvous_.secret,
+                             .lost_after = options_.rendezvous.lost_after});
       break;
     } catch (const IoError& error) {
       why = error.what();
     }
   }
   if (!store_) {
-    if (!meeting_.may_join) {
+    if (!rendezvous_.may_join) {
       throw UsageError("{}; is another job there? choose another port", why);
     }
     log::info("run", "{}: joining whoever listens there", why);
-    meeting_.is_head = false;
+    rendezvous_.is_head = false;
     return;
   }
   head_ = std::make_unique<Head>(
@@ -71,10 +71,10 @@ void Leader::open_head() {
                          .usr1_stops = std::count(options_.stop_signals.begin(),
                                                   options_.stop_signals.end(), SIGUSR1) > 0,
                          .store = store_->endpoint().text(),
-                         .run = make_job_id().substr(0, 8),
-                         .join_timeout = options_.meeting.join_timeout,
-                         .last_call = options_.meeting.last_call,
-                         .lost_after = options_.meeting.lost_after,
+                         .run = base::make_job_id().substr(0, 8),
+                         .join_timeout = options_.rendezvous.join_timeout,
+                         .last_call = options_.rendezvous.last_call,
+                         .lost_after = options_.rendezvous.lost_after,
                          .stop_grace = options_.stop_grace},
       *store_, [this](const HeadMessage& message) { obey(message); },
       [this](const std::string& lines) { say_lines(lines); });
@@ -85,14 +85,14 @@ MemberInfo Leader::describe() const {
   for (const std::string& argument : options_.command) {
     what += " " + argument;
   }
-  std::string address = meeting_.local_addr;
+  std::string address = rendezvous_.local_addr;
   if (address.empty()) {
     address = head_ ? store_->endpoint().host : link_->local_host();
   }
-  return {.host = host_name(),
+  return {.host = base::host_name(),
           .address = address,
           .pid = ::getpid(),
-          .node_rank = options_.meeting.node_rank,
+          .node_rank = options_.rendezvous.node_rank,
           .num_nodes = options_.local_nodes,
           .procs_per_node = options_.procs_per_node,
           .master_port = master_.port,
@@ -102,8 +102,8 @@ MemberInfo Leader::describe() const {
 }
 
 int Leader::run() {
-  const LogOnConsole log_lines(voice_);
-  adopt_orphans();
+  const base::LogOnConsole log_lines(voice_);
+  base::adopt_orphans();
   block_signals();
   if (!options_.hosts.empty()) {
     start_hosts();
@@ -126,11 +126,11 @@ bool Leader::is_over() const {
 void Leader::start_hosts() {
   RemoteJob job{.arguments = options_.arguments,
                 .endpoint = store_->endpoint().text(),
-                .job_id = meeting_.job_id,
-                .secret = meeting_.secret,
+                .job_id = rendezvous_.job_id,
+                .secret = rendezvous_.secret,
                 .num_nodes = static_cast<int>(options_.hosts.size()),
                 .folder = std::filesystem::current_path().string(),
-                .environment = travelling_environment(own_environment(), options_.host_env)};
+                .environment = remote::travelling_environment(base::own_environment(), options_.host_env)};
   // The nodes make what describes their place themselves.
   std::erase_if(job.environment, [](const auto& entry) {
     return entry.first.starts_with("LOCKSTEP_JOB_") || entry.first == "LOCKSTEP_SSH";
@@ -166,12 +166,12 @@ void Leader::block_signals() {
   }
   signals_.reset(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) {
-    throw IoError("cannot make a signalfd: {}", errno_text(errno));
+    throw IoError("cannot make a signalfd: {}", base::errno_text(errno));
   }
 }
 
-Deadline Leader::next_timeout() const {
-  Deadline next = next_try_.earlier(next_beat_);
+base::Deadline Leader::next_timeout() const {
+  base::Deadline next = next_try_.earlier(next_beat_);
   if (head_) {
     next = next.earlier(head_->next_timeout());
   }
@@ -185,7 +185,7 @@ Deadline Leader::next_timeout() const {
     next = next.earlier(stager_->next_timeout());
   }
   if (voice_.is_busy()) {
-    next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+    next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
   }
   return next;
 }
@@ -247,7 +247,7 @@ void Leader::poll_once() {
   if (next_try_.expired()) {
     try_to_join();
   }
-  last_turn_ = Clock::now();
+  last_turn_ = base::Clock::now();
 }
 
 void Leader::read_signals() {
@@ -282,7 +282,7 @@ void Leader::stop_alone(int signal) {
     end_ =
         HeadMessage{.kind = HeadSays::End,
                     .code = 128 + signal,
-                    .text = fmt::format("{}: stopped by {}", options_.name, signal_name(signal))};
+                    .text = fmt::format("{}: stopped by {}", options_.name, base::signal_name(signal))};
   }
 }
 
@@ -338,14 +338,14 @@ void Leader::obey(const HeadMessage& message) {
 }
 
 void Leader::start_ranks(const Assignment& place) {
-  const JobIdentity job{.id = meeting_.job_id,
-                        .secret = meeting_.secret,
+  const JobIdentity job{.id = rendezvous_.job_id,
+                        .secret = rendezvous_.secret,
                         .role = options_.role,
                         .max_restarts = options_.max_restarts,
                         .stop_signals = options_.stop_signals,
                         .place = place};
   try {
-    std::vector<NodePlan> nodes = plan_nodes(options_, job, own_environment());
+    std::vector<NodePlan> nodes = plan_nodes(options_, job, base::own_environment());
     for (NodePlan& node : nodes) {
       node.file_limit = file_limit_;
     }
@@ -369,4 +369,4 @@ void Leader::start_ranks(const Assignment& place) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

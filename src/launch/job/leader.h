@@ -16,18 +16,18 @@
 #include "launch/job/head_link.h"
 #include "launch/launch.h"
 #include "launch/node/local_ranks.h"
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 #include "launch/plan.h"
 #include "launch/node/stage.h"
 #include "launch/job/starter.h"
 #include "launch/node/terminal.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Lives in a process without threads.
 class Leader {
  public:
-  Leader(const LaunchOptions& options, Meeting meeting);
+  Leader(const LaunchOptions& options, Rendezvous rendezvous);
 
   // Until the job is over and every process of it on this host is gone; the exit code.
   int run();
@@ -37,7 +37,7 @@ class Leader {
   void start_hosts();
   void block_signals();
   void poll_once();
-  Deadline next_timeout() const;
+  base::Deadline next_timeout() const;
   void read_signals();
   void stop_alone(int signal);
   void try_to_join();
@@ -62,17 +62,17 @@ class Leader {
   int finish();
 
   const LaunchOptions& options_;
-  Meeting meeting_;
+  Rendezvous rendezvous_;
   const rlimit file_limit_;  // as this process found it: the ranks get it back
   const ReservedPort master_;
-  UniqueFd signals_;
-  ConsoleBoard board_;
-  Console voice_;  // standard error: a reader that does not read must not hold up the job
+  base::UniqueFd signals_;
+  base::ConsoleBoard board_;
+  base::Console voice_;  // standard error: a reader that does not read must not hold up the job
   LentTerminal keyboard_;
   bool told_to_stop_ = false;  // by a signal, here or on another node
 
   // One of the two: the head is here, or it is elsewhere.
-  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<base::StoreServer> store_;
   std::unique_ptr<Head> head_;
   std::unique_ptr<HeadLink> link_;  // empty before this node joins and once the head is lost
 
@@ -82,12 +82,12 @@ class Leader {
   std::optional<MemberMessage> stage_failure_;
   std::vector<MemberMessage> deferred_;  // for the head
   size_t next_endpoint_ = 0;
-  Deadline join_by_ = Deadline::never();
-  Deadline next_try_ = Deadline::never();  // to join
-  Deadline next_beat_ = Deadline::never();
-  Clock::time_point last_turn_;
+  base::Deadline join_by_ = base::Deadline::never();
+  base::Deadline next_try_ = base::Deadline::never();  // to join
+  base::Deadline next_beat_ = base::Deadline::never();
+  base::Clock::time_point last_turn_;
   std::string last_refusal_;
   std::optional<HeadMessage> end_;  // what the head said last
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

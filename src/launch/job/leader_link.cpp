@@ -9,38 +9,37 @@
 
 #include "launch/job/leader.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
 constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
 constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
 constexpr auto kMendTime = std::chrono::seconds(1);          // for one attempt to connect anew
-constexpr auto kOwnSleep = std::chrono::seconds(1);          // see Coordinator::tick()
 
 }  // namespace
 
 void Leader::try_to_join() {
   if (ranks_ && !ranks_->is_gone()) {  // the head takes who joins for idle
-    next_try_ = Deadline::after(kJoinPause);
+    next_try_ = base::Deadline::after(kJoinPause);
     return;
   }
-  const Endpoint& endpoint = meeting_.endpoints.at(next_endpoint_);
-  next_endpoint_ = (next_endpoint_ + 1) % meeting_.endpoints.size();
-  next_try_ = Deadline::after(kJoinPause);
+  const base::Endpoint& endpoint = rendezvous_.endpoints.at(next_endpoint_);
+  next_endpoint_ = (next_endpoint_ + 1) % rendezvous_.endpoints.size();
+  next_try_ = base::Deadline::after(kJoinPause);
   try {
     link_ = std::make_unique<HeadLink>(
-        HeadLinkOptions{.head = endpoint, .job_id = meeting_.job_id, .secret = meeting_.secret},
-        Deadline::after(kJoinTime));
-    next_try_ = Deadline::never();
-    next_beat_ = Deadline::after(kBeatInterval);
+        HeadLinkOptions{.head = endpoint, .job_id = rendezvous_.job_id, .secret = rendezvous_.secret},
+        base::Deadline::after(kJoinTime));
+    next_try_ = base::Deadline::never();
+    next_beat_ = base::Deadline::after(kBeatInterval);
     tell({.kind = MemberSays::Join, .info = describe()});
     if (stage_failure_) {
       tell(*stage_failure_);
     }
     return;
   } catch (const UsageError& error) {  // another job is there, or the secret is another
-    if (meeting_.endpoints.size() == 1) {
+    if (rendezvous_.endpoints.size() == 1) {
       give_up(error.what());
       return;
     }
@@ -51,12 +50,12 @@ void Leader::try_to_join() {
   if (join_by_.expired()) {
     give_up(fmt::format("{}the head of the job did not answer within {}: {}",
                         stage_failure_ ? stage_failure_->text + "; and " : "",
-                        to_text(options_.meeting.join_timeout), last_refusal_));
+                        base::to_text(options_.rendezvous.join_timeout), last_refusal_));
   }
 }
 
 void Leader::give_up(const std::string& why) {
-  next_try_ = Deadline::never();
+  next_try_ = base::Deadline::never();
   end_ = HeadMessage{
       .kind = HeadSays::End, .code = 1, .text = fmt::format("{}: {}", options_.name, why)};
 }
@@ -83,16 +82,16 @@ void Leader::lose_starter() {
 }
 
 void Leader::beat() {
-  next_beat_ = Deadline::never();
+  next_beat_ = base::Deadline::never();
   if (!link_ || end_) {
     return;
   }
-  next_beat_ = Deadline::after(kBeatInterval);
-  const auto now = Clock::now();
+  next_beat_ = base::Deadline::after(kBeatInterval);
+  const auto now = base::Clock::now();
   const bool was_asleep = now - last_turn_ > kOwnSleep;
   const auto silence = now - link_->last_heard();
   if (!was_asleep && silence > link_->lost_after()) {
-    lose_head(fmt::format("not heard of for {}", to_text(link_->lost_after())));
+    lose_head(fmt::format("not heard of for {}", base::to_text(link_->lost_after())));
     return;
   }
   if (!was_asleep && silence > kSuspectAfter) {
@@ -106,9 +105,9 @@ void Leader::beat() {
 }
 
 void Leader::mend_link() {
-  const Deadline lost = Deadline::at(link_->last_heard() + link_->lost_after());
+  const base::Deadline lost = base::Deadline::at(link_->last_heard() + link_->lost_after());
   try {
-    link_->resume(Deadline::after(kMendTime).earlier(lost));
+    link_->resume(base::Deadline::after(kMendTime).earlier(lost));
     log::info("run", "the connection to the head of the job is made anew");
   } catch (const UsageError& error) {
     lose_head(error.what());
@@ -116,7 +115,7 @@ void Leader::mend_link() {
   } catch (const Error& error) {  // not yet
     log::debug("run", "the head of the job cannot be reached: {}", error.what());
   }
-  next_beat_ = Deadline::after(kBeatInterval);
+  next_beat_ = base::Deadline::after(kBeatInterval);
 }
 
 bool Leader::may_come_back() const {
@@ -135,12 +134,12 @@ void Leader::lose_head(const std::string& why) {
     say(
         fmt::format("the head of the job is lost: {}; this node's ranks end, and it tries to join "
                     "again for {}",
-                    why, to_text(options_.meeting.join_timeout)));
-    join_by_ = Deadline::after(options_.meeting.join_timeout);
-    next_try_ = Deadline::after(kJoinPause);
+                    why, base::to_text(options_.rendezvous.join_timeout)));
+    join_by_ = base::Deadline::after(options_.rendezvous.join_timeout);
+    next_try_ = base::Deadline::after(kJoinPause);
   } else {
     give_up(fmt::format("the head of the job is lost: {}; this node's ranks end", why));
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

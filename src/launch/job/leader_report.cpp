@@ -7,7 +7,7 @@
 
 #include "launch/job/leader.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -21,21 +21,21 @@ void Leader::say(const std::string& sentence) {
 }
 
 void Leader::say_lines(const std::string& lines) {
-  voice_.add({.writer = kOwnWriter, .text = lines});
+  voice_.add({.writer = base::kOwnWriter, .text = lines});
   voice_.write_some();
 }
 
 // Waits for a slow reader, as any program would; but one who was told to stop does not wait long.
 void Leader::speak_out() {
-  Deadline limit = Deadline::never();
+  base::Deadline limit = base::Deadline::never();
   while (voice_.backlog() > 0 && !limit.expired()) {
     read_signals();
     if (told_to_stop_ && limit.is_never()) {
-      limit = Deadline::after(kLastWords);
+      limit = base::Deadline::after(kLastWords);
     }
-    Deadline next = limit;
+    base::Deadline next = limit;
     if (voice_.is_busy()) {
-      next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+      next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
     pollfd polls[] = {{voice_.is_busy() ? -1 : voice_.fd(), POLLOUT, 0},
                       {signals_.get(), POLLIN, 0}};
@@ -46,13 +46,13 @@ void Leader::speak_out() {
 
 // Members hear of the end, and what hosts still write comes out.
 void Leader::bid_farewell() {
-  const Deadline farewell = Deadline::after(kFarewellTime);
+  const base::Deadline farewell = base::Deadline::after(kFarewellTime);
   const auto is_done = [this] {
     return !head_->has_members() && (!starter_ || starter_->is_quiet());
   };
   while (!is_done() && !farewell.expired()) {
     std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
-    Deadline next = farewell;
+    base::Deadline next = farewell;
     if (starter_) {
       starter_->add_polls(polls);
       next = next.earlier(starter_->next_timeout());
@@ -84,4 +84,4 @@ int Leader::finish() {
   return report.exit_code;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

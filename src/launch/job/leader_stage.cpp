@@ -2,14 +2,14 @@
 
 #include "launch/job/leader.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 void Leader::start_staging() {
   if (options_.stages.empty()) {
     return;
   }
   StageOptions options{.items = options_.stages, .container = options_.container};
-  if (options_.container && options_.container->runtime == ContainerRuntime::Builtin) {
+  if (options_.container && options_.container->runtime == image::ContainerRuntime::Builtin) {
     options.program = options_.command.front();
   }
   stager_ = std::make_unique<Stager>(options);
@@ -37,4 +37,4 @@ void Leader::serve_stager() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -10,7 +10,7 @@
 #include "base/deadline.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -73,9 +73,9 @@ std::string killed_text(const std::vector<int>& killed, const StopCause& cause) 
                   killed.size() > num_named ? ", ..." : "");
   return cause.was_cut_short
              ? fmt::format(" ({} killed before the grace of {} was over, as it was asked to)", who,
-                           to_text(cause.grace))
+                           base::to_text(cause.grace))
              : fmt::format(" ({} killed after the grace of {}; --stop-grace gives more)", who,
-                           to_text(cause.grace));
+                           base::to_text(cause.grace));
 }
 
 // "3 other ranks: 1 exited with 0, 1 failed too (rank 3: exit code 1), 1 stopped by lockstep"
@@ -138,7 +138,7 @@ Report make_report(const std::string& name, const std::vector<RankRecord>& ranks
             cause.broken_code};
   }
   if (cause.signal != 0) {
-    return {fmt::format("{}: stopped by {}\n", name, signal_name(cause.signal)) +
+    return {fmt::format("{}: stopped by {}\n", name, base::signal_name(cause.signal)) +
                 others_text(ranks, nullptr, cause),
             128 + cause.signal};
   }
@@ -151,7 +151,7 @@ Report make_report(const std::string& name, const std::vector<RankRecord>& ranks
 }
 
 std::string cannot_start_text(const std::string& program, int error) {
-  std::string text = fmt::format("cannot start {}: {}", program, errno_text(error));
+  std::string text = fmt::format("cannot start {}: {}", program, base::errno_text(error));
   const bool is_path = program.find('/') != std::string::npos;
   if (error == ENOENT && is_path && ::access(program.c_str(), F_OK) == 0) {
     text += " (the file exists: the interpreter that it names is missing)";
@@ -163,4 +163,4 @@ std::string cannot_start_text(const std::string& program, int error) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -12,7 +12,7 @@
 
 #include "base/process/process.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // What is known of a rank.
 struct RankRecord {
@@ -22,7 +22,7 @@ struct RankRecord {
   std::string host;           // empty: the only one
   pid_t pid = 0;              // as the host sees it; 0: it never started
   bool ended = false;         // false at the end of the job: its agent or guardian was killed
-  ExitStatus status;          // if ended
+  base::ExitStatus status;          // if ended
   bool stopped = false;       // it ended after lockstep had told it to
   int64_t stamp_ns = 0;       // when its end was noticed
   bool was_first = false;     // the ranks say that it gave up before the others
@@ -59,4 +59,4 @@ Report make_report(const std::string& name, const std::vector<RankRecord>& ranks
 // "cannot start ./x: No such file or directory", with the likely reason where there is one.
 std::string cannot_start_text(const std::string& program, int error);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -16,7 +16,7 @@
 #include "base/unique_fd.h"
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RemoteJob, arguments, endpoint, job_id, secret, node_rank,
                                    num_nodes, procs_per_node, folder, environment)
@@ -79,8 +79,8 @@ RemoteJob receive_remote_job() {
 namespace {
 
 // The job notices a lost host by its own heartbeats; ssh must not give up before.
-SshOptions patient_ssh(std::chrono::nanoseconds lost_after) {
-  SshOptions ssh = SshOptions::from_env(Env());
+remote::SshOptions patient_ssh(std::chrono::nanoseconds lost_after) {
+  remote::SshOptions ssh = remote::SshOptions::from_env(base::Env());
   ssh.alive_timeout =
       std::max(ssh.alive_timeout, std::chrono::ceil<std::chrono::seconds>(lost_after + kSshMargin));
   return ssh;
@@ -88,12 +88,12 @@ SshOptions patient_ssh(std::chrono::nanoseconds lost_after) {
 
 }  // namespace
 
-Starter::Starter(const LaunchOptions& options, const RemoteJob& job, ConsoleBoard& board)
-    : nodes_({.program = own_program(),
-              .ssh = patient_ssh(options.meeting.lost_after),
+Starter::Starter(const LaunchOptions& options, const RemoteJob& job, base::ConsoleBoard& board)
+    : nodes_({.program = remote::own_program(),
+              .ssh = patient_ssh(options.rendezvous.lost_after),
               .board = &board}) {
   RemoteJob next = job;
-  for (const HostEntry& host : options.hosts) {
+  for (const remote::HostEntry& host : options.hosts) {
     next.procs_per_node = host.slots;
     nodes_.start(host, next.to_json());
     ++next.node_rank;
@@ -108,7 +108,7 @@ void Starter::add_polls(std::vector<pollfd>& polls) {
 
 std::optional<std::string> Starter::serve(const std::vector<pollfd>& polls) {
   std::optional<std::string> failure;
-  for (const RemoteEnd& end : nodes_.handle(std::span(polls).subspan(first_poll_, num_polls_))) {
+  for (const remote::RemoteEnd& end : nodes_.handle(std::span(polls).subspan(first_poll_, num_polls_))) {
     if (!failure && (!end.was_ready || !end.status.ok())) {
       failure = end.was_ready
                     ? fmt::format("the node on {} ended: {}", end.host.text(), end.status.text())
@@ -118,4 +118,4 @@ std::optional<std::string> Starter::serve(const std::vector<pollfd>& polls) {
   return failure;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

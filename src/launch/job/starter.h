@@ -11,7 +11,7 @@
 #include "launch/launch.h"
 #include "remote/remote_nodes.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // What a node is told on its standard input, where only the user who started it can write.
 struct RemoteJob {
@@ -37,19 +37,19 @@ RemoteJob receive_remote_job();
 class Starter {
  public:
   // Starts a node on every host of the options. Throws IoError if ssh cannot be started.
-  Starter(const LaunchOptions& options, const RemoteJob& job, ConsoleBoard& board);
+  Starter(const LaunchOptions& options, const RemoteJob& job, base::ConsoleBoard& board);
 
   void add_polls(std::vector<pollfd>& polls);
   // After poll(2), with the same vector. What went wrong, if something did: a sentence.
   std::optional<std::string> serve(const std::vector<pollfd>& polls);
-  Deadline next_timeout() const { return nodes_.deadline(); }
+  base::Deadline next_timeout() const { return nodes_.deadline(); }
 
   bool is_quiet() const { return nodes_.is_quiet(); }
 
  private:
-  RemoteNodes nodes_;
+  remote::RemoteNodes nodes_;
   size_t first_poll_ = 0;
   size_t num_polls_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -19,7 +19,7 @@
 #include "base/process/fork.h"
 #include "launch/node/sweep.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -34,17 +34,17 @@ int64_t writer_of(int rank, size_t stream) {
 
 }  // namespace
 
-Agent::Agent(const NodePlan& plan, int leader_fd, ConsoleBoard& board)
+Agent::Agent(const NodePlan& plan, int leader_fd, base::ConsoleBoard& board)
     : plan_(plan),
       leader_fd_(leader_fd),
-      consoles_{Console({.fd = STDOUT_FILENO, .board = &board}),
-                Console({.fd = STDERR_FILENO, .board = &board})},
+      consoles_{base::Console({.fd = STDOUT_FILENO, .board = &board}),
+                base::Console({.fd = STDERR_FILENO, .board = &board})},
       keyboard_(STDIN_FILENO) {}
 
 int Agent::run() {
-  const LogOnConsole log_lines(consoles_[1]);
-  adopt_orphans();  // the second belt: if the guardian is killed, its orphans are ours
-  raise_file_limit();
+  const base::LogOnConsole log_lines(consoles_[1]);
+  base::adopt_orphans();  // the second belt: if the guardian is killed, its orphans are ours
+  base::raise_file_limit();
   try {
     start_guardian();
   } catch (const Error& error) {
@@ -66,9 +66,9 @@ std::vector<WorkerStreams> Agent::open_streams() {
   std::vector<WorkerStreams> worker_ends;
   for (const WorkerPlan& worker : plan_.workers) {
     Rank rank{.rank = worker.rank, .plan = &worker};
-    std::array<UniqueFd, kNumStreams> ends;
+    std::array<base::UniqueFd, kNumStreams> ends;
     for (size_t s = 0; s < kNumStreams; ++s) {
-      FdPair pipe = make_pipe();
+      base::FdPair pipe = base::make_pipe();
       ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);  // of this end only
       rank.streams[s] = open_stream(worker, s);
       rank.streams[s].pipe = std::move(pipe.read);
@@ -91,7 +91,7 @@ void Agent::open_input(Rank& rank, WorkerStreams& ends) {
     ends.in.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
     return;
   }
-  FdPair terminal = make_terminal(STDIN_FILENO);
+  base::FdPair terminal = make_terminal(STDIN_FILENO);
   ::fcntl(terminal.read.get(), F_SETFL, O_RDWR | O_NONBLOCK);
   ends.in.reset(::fcntl(terminal.write.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   ends.err.reset(::fcntl(terminal.write.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -110,7 +110,7 @@ Agent::Stream Agent::open_stream(const WorkerPlan& worker, size_t stream) {
   if (!output.prefix_template.empty()) {
     result.prefix = filled_prefix(output.prefix_template, worker.rank, worker.local_rank);
   } else if (output.prefix) {
-    result.prefix = line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[stream].fd());
+    result.prefix = base::line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[stream].fd());
   }
   if (route.to_file && !worker.log_folder.empty()) {
     result.log = LogFile(worker.log_folder + (stream == 0 ? "/stdout.log" : "/stderr.log"));
@@ -145,22 +145,22 @@ std::string Agent::Rank::take_error() const {
 void Agent::start_guardian() {
   std::vector<WorkerStreams> worker_ends = open_streams();
   open_filtered();
-  FdPair link = make_socket_pair(SOCK_SEQPACKET);
+  base::FdPair link = base::make_socket_pair(SOCK_SEQPACKET);
   const int yes = 1;
   // Every message then carries its sender's pid as this process sees it, out of any PID namespace.
   if (::setsockopt(link.read.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) {
-    throw IoError("cannot set SO_PASSCRED: {}", errno_text(errno));
+    throw IoError("cannot set SO_PASSCRED: {}", base::errno_text(errno));
   }
-  if (has_pid_namespace(plan_.isolation)) {
-    unshare_pid_namespace(plan_.isolation);
+  if (base::has_pid_namespace(plan_.isolation)) {
+    base::unshare_pid_namespace(plan_.isolation);
   }
   const int control_fd = link.write.get();
-  guardian_ = fork_child([&] {
+  guardian_ = base::fork_child([&] {
     std::vector<int> keep{control_fd};
     for (const WorkerStreams& streams : worker_ends) {
       keep.insert(keep.end(), {streams.in.get(), streams.out.get(), streams.err.get()});
     }
-    close_all_except(std::move(keep));
+    base::close_all_except(std::move(keep));
     return Guardian(plan_, control_fd).run(std::move(worker_ends));
   });
   control_ = std::move(link.read);
@@ -170,11 +170,11 @@ bool Agent::has_room(const Rank& rank, size_t stream) const {
   return !rank.streams[stream].to_console || consoles_[stream].backlog() < kMaxBacklog;
 }
 
-Deadline Agent::next_timeout() const {
-  Deadline next = patience_[0].until.earlier(patience_[1].until);
-  for (const Console& console : consoles_) {
+base::Deadline Agent::next_timeout() const {
+  base::Deadline next = patience_[0].until.earlier(patience_[1].until);
+  for (const base::Console& console : consoles_) {
     if (console.is_busy()) {
-      next = next.earlier(Deadline::after(std::chrono::milliseconds(Console::kBusyPauseMs)));
+      next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
   }
   for (const Rank& rank : ranks_) {
@@ -194,7 +194,7 @@ void Agent::relay() {
   polls.push_back({control_.get(), POLLIN, 0});
   polls.push_back({typed_ ? typed_->readable_fd() : -1, POLLIN, 0});
   polls.push_back({typed_ ? typed_->writable_fd() : -1, POLLOUT, 0});
-  for (const Console& console : consoles_) {
+  for (const base::Console& console : consoles_) {
     polls.push_back({console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
   }
   const size_t first_source = polls.size();
@@ -232,7 +232,7 @@ void Agent::relay() {
 }
 
 void Agent::write_consoles() {
-  for (Console& console : consoles_) {
+  for (base::Console& console : consoles_) {
     if (console.backlog() > 0) {
       console.write_some();
     }
@@ -242,16 +242,16 @@ void Agent::write_consoles() {
 // A rank that is told to end may have a state to save, and cannot while it waits for a reader.
 void Agent::leave_frozen_readers() {
   for (size_t s = 0; s < kNumStreams; ++s) {
-    Console& console = consoles_[s];
+    base::Console& console = consoles_[s];
     Patience& patience = patience_[s];
     const bool is_taken = console.bytes_taken() != patience.bytes_taken;
     patience.bytes_taken = console.bytes_taken();
     if (!in_a_hurry_ || console.backlog() == 0 || console.reader_is_left()) {
-      patience.until = Deadline::never();
+      patience.until = base::Deadline::never();
     } else if (is_taken || patience.until.is_never()) {
-      patience.until = Deadline::after(kReaderPatience);
+      patience.until = base::Deadline::after(kReaderPatience);
     } else if (patience.until.expired()) {
-      patience.until = Deadline::never();
+      patience.until = base::Deadline::never();
       console.leave_reader();
     }
   }
@@ -394,7 +394,7 @@ void Agent::take_piece(Rank& rank, size_t stream, std::string_view text, bool is
 
 void Agent::take_whole_line(const Rank& rank, size_t stream, std::string_view line) {
   if (filtered_[stream].is_open() && holds_any(line, filters(stream))) {
-    const std::string prefix = line_prefix(rank.rank, plan_.node, plan_.num_nodes, -1);
+    const std::string prefix = base::line_prefix(rank.rank, plan_.node, plan_.num_nodes, -1);
     filtered_[stream].write(prefix + std::string(line) + (line.ends_with('\n') ? "" : "\n"));
   }
 }
@@ -403,9 +403,9 @@ void Agent::reap_guardian() {
   int status = 0;
   while (::waitpid(guardian_, &status, 0) < 0 && errno == EINTR) {
   }
-  const ExitStatus end = ExitStatus::from_wait(status);
+  const base::ExitStatus end = base::ExitStatus::from_wait(status);
   if (!end.ok()) {
-    kill_descendants(Deadline::never());
+    kill_descendants(base::Deadline::never());
     send_message(leader_fd_, {.kind = MessageKind::GuardianLost, .pid = guardian_, .status = end});
   }
 }
@@ -418,12 +418,12 @@ void Agent::flush() {
     }
   }
   // A reader who is slow is waited for, as a pager's; but not when the user has ended the job.
-  const auto is_awaited = [](const Console& console) {
+  const auto is_awaited = [](const base::Console& console) {
     return console.backlog() > 0 && !console.reader_is_left();
   };
   while (std::any_of(consoles_.begin(), consoles_.end(), is_awaited)) {
     std::vector<pollfd> polls{{leader_fd_, POLLIN, 0}};
-    for (const Console& console : consoles_) {
+    for (const base::Console& console : consoles_) {
       polls.push_back(
           {console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
     }
@@ -436,4 +436,4 @@ void Agent::flush() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

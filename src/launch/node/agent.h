@@ -17,14 +17,14 @@
 #include "launch/plan.h"
 #include "launch/node/terminal.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Lives in a process of its own, without threads.
 class Agent {
  public:
   // `leader_fd`: to the leader; end of file on it is the leader's death. `board`: shared with the
   // leader and the agents of other nodes.
-  Agent(const NodePlan& plan, int leader_fd, ConsoleBoard& board);
+  Agent(const NodePlan& plan, int leader_fd, base::ConsoleBoard& board);
 
   // Does everything; returns when the node's processes are gone and their output is written.
   int run();
@@ -33,9 +33,9 @@ class Agent {
   static constexpr size_t kNumStreams = 2;  // 0: standard output, 1: standard error
 
   struct Stream {
-    UniqueFd pipe;  // or the rank's terminal
-    LineSplitter splitter;
-    LineSplitter whole_lines;  // for the filters, which no line may slip through in parts
+    base::UniqueFd pipe;  // or the rank's terminal
+    base::LineSplitter splitter;
+    base::LineSplitter whole_lines;  // for the filters, which no line may slip through in parts
     LogFile log;
     std::string prefix;
     bool to_console = true;
@@ -48,7 +48,7 @@ class Agent {
     const WorkerPlan* plan = nullptr;
     pid_t pid = 0;
     std::array<Stream, kNumStreams> streams;
-    Tail tail;
+    base::Tail tail;
 
     std::string take_error() const;
   };
@@ -56,7 +56,7 @@ class Agent {
   // With a console's reader, once the user has ended the job.
   struct Patience {
     uint64_t bytes_taken = 0;
-    Deadline until = Deadline::never();
+    base::Deadline until = base::Deadline::never();
   };
 
   std::vector<WorkerStreams> open_streams();
@@ -66,7 +66,7 @@ class Agent {
   const std::vector<std::string>& filters(size_t stream) const;
   void start_guardian();
   void relay();
-  Deadline next_timeout() const;
+  base::Deadline next_timeout() const;
   bool has_room(const Rank& rank, size_t stream) const;
   void write_consoles();
   void leave_frozen_readers();
@@ -84,16 +84,16 @@ class Agent {
 
   const NodePlan& plan_;
   const int leader_fd_;
-  std::array<Console, kNumStreams> consoles_;
+  std::array<base::Console, kNumStreams> consoles_;
   std::array<Patience, kNumStreams> patience_;
   std::array<LogFile, kNumStreams> filtered_;  // the lines that hold one of the filters
   std::vector<Rank> ranks_;
   LentTerminal keyboard_;
   std::optional<TerminalInput> typed_;  // if a rank of this node has the terminal
-  UniqueFd control_;
+  base::UniqueFd control_;
   pid_t guardian_ = 0;
   bool guardian_gone_ = false;
   bool in_a_hurry_ = false;  // the user has ended the job: a reader that does not read is left
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -10,7 +10,7 @@
 #include "base/secret.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -31,7 +31,7 @@ int64_t seconds_of(const json* value) {
   if (value != nullptr && value->is_number_integer()) {
     return value->get<int64_t>();
   }
-  return parse_integer(text_of(value), 0, INT64_MAX).value_or(0);  // PyTorch writes a string
+  return base::parse_integer(text_of(value), 0, INT64_MAX).value_or(0);  // PyTorch writes a string
 }
 
 std::optional<WorkerError> read(const std::string& path) {
@@ -39,7 +39,7 @@ std::optional<WorkerError> read(const std::string& path) {
   if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path))) {
     return std::nullopt;
   }
-  const json whole = json::parse(read_file(path, kMaxFileBytes));
+  const json whole = json::parse(base::read_file(path, kMaxFileBytes));
   const json* outer = find(whole, "message");
   if (outer == nullptr) {
     return std::nullopt;
@@ -63,14 +63,14 @@ std::optional<WorkerError> read(const std::string& path) {
 }  // namespace
 
 std::string new_error_file() {
-  const Env env;
+  const base::Env env;
   for (const char* folder : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
     const std::string path = env.text(folder).value_or("");
     if (path.starts_with('/') && ::access(path.c_str(), W_OK) == 0) {
-      return path + "/lockstep_error_" + make_secret() + ".json";
+      return path + "/lockstep_error_" + base::make_secret() + ".json";
     }
   }
-  return "/tmp/lockstep_error_" + make_secret() + ".json";
+  return "/tmp/lockstep_error_" + base::make_secret() + ".json";
 }
 
 std::optional<WorkerError> read_error_file(const std::string& path) noexcept {
@@ -81,4 +81,4 @@ std::optional<WorkerError> read_error_file(const std::string& path) noexcept {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

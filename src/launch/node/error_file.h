@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct WorkerError {
   std::string message;    // "ValueError: ..."; at most kMaxErrorMessage bytes
@@ -28,4 +28,4 @@ std::string new_error_file();
 // there. Never throws, never waits.
 std::optional<WorkerError> read_error_file(const std::string& path) noexcept;
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

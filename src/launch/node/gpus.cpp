@@ -13,7 +13,7 @@
 #include "base/env.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -43,10 +43,10 @@ std::map<std::string, Gpu> find_gpus(const std::string& root) {
     const std::string address = folder.path().filename();
     Gpu gpu;
     try {
-      gpu.uuid = line_value(read_file(folder.path() / "information"), "GPU UUID:");
-      std::string node = read_file(root + "/sys/bus/pci/devices/" + address + "/numa_node");
+      gpu.uuid = line_value(base::read_file(folder.path() / "information"), "GPU UUID:");
+      std::string node = base::read_file(root + "/sys/bus/pci/devices/" + address + "/numa_node");
       node.erase(std::min(node.find('\n'), node.size()));
-      gpu.numa_node = static_cast<int>(parse_integer(node, -1, INT32_MAX).value_or(-1));
+      gpu.numa_node = static_cast<int>(base::parse_integer(node, -1, INT32_MAX).value_or(-1));
     } catch (const IoError&) {
       gpu.numa_node = -1;
     }
@@ -63,7 +63,7 @@ std::vector<std::string> visible_entries(const std::string& visible) {
   for (std::string item; std::getline(items, item, ',');) {
     std::erase_if(item, [](unsigned char c) { return std::isspace(c) != 0; });
     const bool is_device =
-        parse_integer(item, 0, INT32_MAX) || item.starts_with("GPU-") || item.starts_with("MIG-");
+        base::parse_integer(item, 0, INT32_MAX) || item.starts_with("GPU-") || item.starts_with("MIG-");
     if (!is_device) {
       break;
     }
@@ -81,7 +81,7 @@ int count_gpus(const std::string& root, const std::optional<std::string>& visibl
   for (const auto& device : fs::directory_iterator(root + "/dev", error)) {
     const std::string name = device.path().filename();
     const std::string prefix = "nvidia";
-    count += name.starts_with(prefix) && parse_integer(name.substr(prefix.size()), 0, INT32_MAX);
+    count += name.starts_with(prefix) && base::parse_integer(name.substr(prefix.size()), 0, INT32_MAX);
   }
   return count;
 }
@@ -99,7 +99,7 @@ std::vector<int> gpu_numa_nodes(const std::string& root,
     return nodes;
   }
   for (const std::string& entry : visible_entries(*visible)) {
-    const auto index = parse_integer(entry, 0, static_cast<int64_t>(gpus.size()) - 1);
+    const auto index = base::parse_integer(entry, 0, static_cast<int64_t>(gpus.size()) - 1);
     const auto found =
         index ? gpus.begin() + *index : std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
           return !gpu.uuid.empty() && gpu.uuid.starts_with(entry);
@@ -114,4 +114,4 @@ std::optional<std::string> visible_devices() {
   return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

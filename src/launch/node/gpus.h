@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // The entries of CUDA_VISIBLE_DEVICES that name a device. CUDA stops at the first that does not:
 // what follows is hidden.
@@ -23,4 +23,4 @@ std::vector<int> gpu_numa_nodes(const std::string& root, const std::optional<std
 // CUDA_VISIBLE_DEVICES, which may be set and empty.
 std::optional<std::string> visible_devices();
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -19,7 +19,7 @@
 #include "launch/node/sweep.h"
 #include "launch/node/worker.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -47,25 +47,25 @@ int Guardian::run(std::vector<WorkerStreams> streams) {
 }
 
 void Guardian::isolate() {
-  if (has_pid_namespace(plan_.isolation)) {
+  if (base::has_pid_namespace(plan_.isolation)) {
     // Our parent is outside and getppid() is 0, dead or not: the control socket tells.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    host_proc_ = open_file("/proc", O_PATH | O_DIRECTORY);
-    mount_own_proc();
+    host_proc_ = base::open_file("/proc", O_PATH | O_DIRECTORY);
+    base::mount_own_proc();
   } else {
     // No death signal here: it would kill the one process that can find the others.
-    adopt_orphans();
+    base::adopt_orphans();
   }
 }
 
 // Once for all workers of the node, which are then forked inside.
 void Guardian::enter_container() {
-  if (!plan_.container || plan_.container->runtime != ContainerRuntime::Builtin) {
+  if (!plan_.container || plan_.container->runtime != image::ContainerRuntime::Builtin) {
     return;
   }
-  enter_image(*plan_.container);
+  image::enter_image(*plan_.container);
   for (WorkerPlan& worker : plan_.workers) {
-    worker.env = image_environment(worker.env);
+    worker.env = image::image_environment(worker.env);
   }
 }
 
@@ -81,7 +81,7 @@ void Guardian::open_events() {
   if (!child_signals_ || !epoll_ ||
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, control_fd_, &control) != 0 ||
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, child_signals_.get(), &children) != 0) {
-    throw IoError("cannot watch the workers: {}", errno_text(errno));
+    throw IoError("cannot watch the workers: {}", base::errno_text(errno));
   }
 }
 
@@ -95,12 +95,12 @@ void Guardian::start_workers(std::vector<WorkerStreams> streams) {
                                .stderr_fd = streams[i].err.get(),
                                .control_fd = control_fd_,
                                .host_proc_fd = host_proc_.get()});
-    worker.pidfd = open_pidfd(worker.pid);
+    worker.pidfd = base::open_pidfd(worker.pid);
     // epoll lists what is ready in the order in which it became so: two deaths that we see at once
     // are still told in their order, which waitpid() would not do.
     epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, worker.pidfd.get(), &event) != 0) {
-      throw IoError("cannot watch rank {}: {}", worker.rank, errno_text(errno));
+      throw IoError("cannot watch rank {}: {}", worker.rank, base::errno_text(errno));
     }
     workers_.push_back(std::move(worker));
     ++num_running_;
@@ -144,7 +144,7 @@ void Guardian::read_control() {
   for (;;) {
     const Received received = receive_message(control_fd_);
     if (received.closed) {
-      if (has_pid_namespace(plan_.isolation)) {
+      if (base::has_pid_namespace(plan_.isolation)) {
         ::_exit(1);  // and the kernel kills all that is in our namespace
       }
       killing_ = true;
@@ -175,8 +175,8 @@ void Guardian::worker_ended(Worker& worker) {
   --num_running_;
   send_message(control_fd_, {.kind = MessageKind::Ended,
                              .rank = worker.rank,
-                             .status = ExitStatus::from_wait(status),
-                             .stamp_ns = Clock::now().time_since_epoch().count(),
+                             .status = base::ExitStatus::from_wait(status),
+                             .stamp_ns = base::Clock::now().time_since_epoch().count(),
                              .stopped = (stopping_ || killing_) && !worker.was_exiting});
 }
 
@@ -197,7 +197,7 @@ void Guardian::reap_orphans() {
 
 void Guardian::stop(int signal) {
   stopping_ = true;
-  kill_at_ = Deadline::after(plan_.stop_grace);
+  kill_at_ = base::Deadline::after(plan_.stop_grace);
   for (Worker& worker : workers_) {
     worker.was_exiting = worker.running && is_exiting(worker.pid);
   }
@@ -270,7 +270,7 @@ bool Guardian::groups_are_empty() {
 }
 
 void Guardian::kill_everyone() {
-  if (has_pid_namespace(plan_.isolation)) {
+  if (base::has_pid_namespace(plan_.isolation)) {
     // As pid 1 "everyone" is our namespace; as any other it would be the whole host.
     LOCKSTEP_CHECK(::getpid() == 1, "the guardian has pid {}", ::getpid());
     ::kill(-1, SIGKILL);
@@ -300,4 +300,4 @@ bool Guardian::finished() {
   return false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -10,13 +10,13 @@
 #include "base/unique_fd.h"
 #include "launch/plan.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // A worker's ends of its pipes, or of its terminal.
 struct WorkerStreams {
-  UniqueFd in;  // empty: /dev/null
-  UniqueFd out;
-  UniqueFd err;
+  base::UniqueFd in;  // empty: /dev/null
+  base::UniqueFd out;
+  base::UniqueFd err;
 };
 
 // Lives in a process of its own, without threads.
@@ -32,7 +32,7 @@ class Guardian {
   struct Worker {
     int rank = 0;
     pid_t pid = 0;
-    UniqueFd pidfd;
+    base::UniqueFd pidfd;
     bool running = true;
     bool was_exiting = false;  // before it was told to: a failure of its own
     bool group_gone = false;   // never signal its process group again: the number may be reused
@@ -58,14 +58,14 @@ class Guardian {
 
   NodePlan plan_;
   const int control_fd_;
-  UniqueFd epoll_;
-  UniqueFd child_signals_;
-  UniqueFd host_proc_;  // the host's /proc, if the workers see another
+  base::UniqueFd epoll_;
+  base::UniqueFd child_signals_;
+  base::UniqueFd host_proc_;  // the host's /proc, if the workers see another
   std::vector<Worker> workers_;
   size_t num_running_ = 0;
   bool stopping_ = false;
   bool killing_ = false;
-  Deadline kill_at_ = Deadline::never();
+  base::Deadline kill_at_ = base::Deadline::never();
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

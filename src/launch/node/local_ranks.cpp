@@ -15,7 +15,7 @@
 #include "base/process/fork.h"
 #include "launch/node/sweep.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -51,12 +51,12 @@ LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
 }
 
 void LocalRanks::start_agent(const NodePlan& plan) {
-  FdPair link = make_socket_pair(SOCK_SEQPACKET);
+  base::FdPair link = base::make_socket_pair(SOCK_SEQPACKET);
   const int agent_fd = link.write.get();
   const pid_t leader = ::getpid();
-  const pid_t pid = fork_child([&] {
-    die_with_parent(leader);
-    close_all_except({agent_fd, options_.board->fd()});
+  const pid_t pid = base::fork_child([&] {
+    base::die_with_parent(leader);
+    base::close_all_except({agent_fd, options_.board->fd()});
     ignore_job_signals();
     return Agent(plan, agent_fd, *options_.board).run();
   });
@@ -78,7 +78,7 @@ void LocalRanks::serve() {
     }
   }
   if (kill_agents_at_.expired()) {
-    kill_agents_at_ = Deadline::never();
+    kill_agents_at_ = base::Deadline::never();
     agents_killed_ = true;
     for (const AgentLink& agent : agents_) {
       if (agent.link) {
@@ -89,7 +89,7 @@ void LocalRanks::serve() {
   const auto lives = [](const AgentLink& agent) { return static_cast<bool>(agent.link); };
   if (!is_gone_ && std::none_of(agents_.begin(), agents_.end(), lives)) {
     clean_up();
-    kill_agents_at_ = Deadline::never();
+    kill_agents_at_ = base::Deadline::never();
     is_gone_ = true;
     const auto tell = options_.tell;  // what is told may put the next start in this one's place
     tell({.kind = MemberSays::Idle, .generation = options_.generation});
@@ -138,8 +138,8 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
     report.kind = MemberSays::CannotStart;
   } else {
     report.kind = MemberSays::Ended;
-    const auto noticed = Clock::time_point(std::chrono::nanoseconds(message.stamp_ns));
-    report.age = Clock::now() - noticed;
+    const auto noticed = base::Clock::time_point(std::chrono::nanoseconds(message.stamp_ns));
+    report.age = base::Clock::now() - noticed;
     report.stopped = message.stopped;
     report.text = message.text;
     report.error = message.error;
@@ -166,7 +166,7 @@ void LocalRanks::agent_gone(AgentLink& agent) {
   int status = 0;
   while (::waitpid(agent.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  const ExitStatus end = ExitStatus::from_wait(status);
+  const base::ExitStatus end = base::ExitStatus::from_wait(status);
   if (!end.ok() && !agent.failed && !agents_killed_) {
     report_failure(agent,
                    fmt::format("the agent (pid {}) of node {} ended: {}; its ranks end with it",
@@ -175,7 +175,7 @@ void LocalRanks::agent_gone(AgentLink& agent) {
   }
 }
 
-void LocalRanks::report_failure(const AgentLink& agent, const std::string& why, ExitStatus status) {
+void LocalRanks::report_failure(const AgentLink& agent, const std::string& why, base::ExitStatus status) {
   const auto node = std::find_if(nodes_.begin(), nodes_.end(),
                                  [&](const NodePlan& plan) { return plan.node == agent.node; });
   options_.tell({.kind = MemberSays::Failed,
@@ -186,12 +186,12 @@ void LocalRanks::report_failure(const AgentLink& agent, const std::string& why, 
 }
 
 void LocalRanks::stop(int signal) {
-  kill_agents_at_ = Deadline::after(options_.stop_grace + kAgentGrace);
+  kill_agents_at_ = base::Deadline::after(options_.stop_grace + kAgentGrace);
   tell_agents(MessageKind::Stop, signal);
 }
 
 void LocalRanks::kill_now() {
-  kill_agents_at_ = Deadline::after(kAgentGrace);
+  kill_agents_at_ = base::Deadline::after(kAgentGrace);
   tell_agents(MessageKind::Kill);
 }
 
@@ -214,7 +214,7 @@ void LocalRanks::tell_agents(MessageKind kind, int signal) {
 // Agents that were killed leave their guardians to us; these end by themselves, but we do not go
 // before.
 void LocalRanks::clean_up() {
-  const std::vector<pid_t> left = kill_descendants(Deadline::after(kSweepLimit), spared_);
+  const std::vector<pid_t> left = kill_descendants(base::Deadline::after(kSweepLimit), spared_);
   if (!left.empty()) {
     options_.say(
         fmt::format("{} processes cannot be killed (pids {}): the kernel waits for a device or a "
@@ -223,4 +223,4 @@ void LocalRanks::clean_up() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

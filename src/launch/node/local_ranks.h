@@ -14,11 +14,11 @@
 #include "launch/node/message.h"
 #include "launch/plan.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct LocalRanksOptions {
   int64_t generation = 0;
-  ConsoleBoard* board = nullptr;  // REQUIRED
+  base::ConsoleBoard* board = nullptr;  // REQUIRED
   std::chrono::nanoseconds stop_grace{};
   // Where everything is reported: Started, CannotStart, Ended, Failed and, at last, Idle.
   std::function<void(const MemberMessage&)> tell;
@@ -33,7 +33,7 @@ class LocalRanks {
 
   // For the caller's poll loop: what to wait for, until when, and what to do then.
   void add_polls(std::vector<pollfd>& polls) const;
-  Deadline next_timeout() const { return kill_agents_at_; }
+  base::Deadline next_timeout() const { return kill_agents_at_; }
   void serve();
 
   // The signal that the user sent, then SIGKILL after the grace. 0: a rank has failed; SIGTERM.
@@ -48,7 +48,7 @@ class LocalRanks {
   struct AgentLink {
     int node = 0;
     pid_t pid = 0;
-    UniqueFd link;        // empty once the agent is gone
+    base::UniqueFd link;        // empty once the agent is gone
     bool failed = false;  // it has said itself why
   };
 
@@ -56,7 +56,7 @@ class LocalRanks {
   void read_agent(AgentLink& agent);
   void take(AgentLink& agent, const Message& message);
   void agent_gone(AgentLink& agent);
-  void report_failure(const AgentLink& agent, const std::string& why, ExitStatus status);
+  void report_failure(const AgentLink& agent, const std::string& why, base::ExitStatus status);
   void tell_agents(MessageKind kind, int signal = 0);
   void clean_up();
   void add_log(MemberMessage& report) const;  // of its rank
@@ -67,7 +67,7 @@ class LocalRanks {
   std::vector<AgentLink> agents_;
   bool agents_killed_ = false;
   bool is_gone_ = false;
-  Deadline kill_agents_at_ = Deadline::never();
+  base::Deadline kill_agents_at_ = base::Deadline::never();
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 class LogFile {
  public:
@@ -22,7 +22,7 @@ class LogFile {
 
  private:
   std::string path_;
-  UniqueFd fd_;
+  base::UniqueFd fd_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

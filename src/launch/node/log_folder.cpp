@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -37,7 +37,7 @@ void make_top(const OutputOptions& output) {
   if (::mkdir(top.c_str(), output.folder_mode) == 0) {
     ::chmod(top.c_str(), output.folder_mode);  // whatever the umask
   } else if (errno != EEXIST) {                // another node was first
-    throw cannot_make(top, errno_text(errno), output);
+    throw cannot_make(top, base::errno_text(errno), output);
   }
 }
 
@@ -50,7 +50,7 @@ void make_folder(const std::string& folder, bool is_ours, const OutputOptions& o
   const int error = errno;
   struct stat info {};
   if (error != EEXIST || ::lstat(folder.c_str(), &info) != 0) {
-    throw cannot_make(folder, errno_text(error), output);
+    throw cannot_make(folder, base::errno_text(error), output);
   }
   if (!is_ours || !S_ISDIR(info.st_mode)) {
     throw UsageError("{} is there already{}, and this run did not make it; give another --log-dir",
@@ -80,4 +80,4 @@ void make_log_folders(const OutputOptions& output, const std::vector<NodePlan>& 
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

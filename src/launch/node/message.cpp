@@ -10,7 +10,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -100,7 +100,7 @@ Received receive_message(int fd) {
       if (errno == EAGAIN) {
         return {};
       }
-      throw IoError("cannot read from a process of the job: {}", errno_text(errno));
+      throw IoError("cannot read from a process of the job: {}", base::errno_text(errno));
     }
     LOCKSTEP_CHECK(static_cast<size_t>(n) >= sizeof header, "a message of {} bytes", n);
     return {.message = decode(header, {texts, static_cast<size_t>(n) - sizeof header}),
@@ -108,4 +108,4 @@ Received receive_message(int fd) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -9,7 +9,7 @@
 
 #include "base/process/process.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 enum class MessageKind : int32_t {
   // upwards: worker -> agent, guardian -> agent -> leader
@@ -29,7 +29,7 @@ struct Message {
   MessageKind kind = MessageKind::Failed;
   int rank = -1;
   pid_t pid = 0;
-  ExitStatus status;
+  base::ExitStatus status;
   int64_t stamp_ns = 0;  // CLOCK_MONOTONIC when the end was noticed
   bool stopped = false;  // it ended after it had been told to
   std::string text;      // at most kMaxMessageText bytes; the rest is cut off
@@ -50,4 +50,4 @@ bool send_message(int fd, const Message& message) noexcept;
 // The next message, if there is one now.
 Received receive_message(int fd);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

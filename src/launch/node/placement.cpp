@@ -12,7 +12,7 @@
 
 #include "launch/node/gpus.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -240,4 +240,4 @@ void set_virtual_local_rank(int local_rank, std::vector<std::string>& env) {
   env.push_back(rank + "0");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

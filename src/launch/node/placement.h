@@ -7,7 +7,7 @@
 
 #include "launch/node/topology.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 enum class BindMode {
   Auto,         // Core if the node's ranks have a core each, else None
@@ -57,4 +57,4 @@ int bind_to_cpus(const std::vector<int>& cpus);
 // UsageError if the list has no such entry.
 void set_virtual_local_rank(int local_rank, std::vector<std::string>& env);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -22,7 +22,7 @@
 #include "storage/fetch.h"
 #include "storage/location.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -39,18 +39,18 @@ std::string bytes_text(uint64_t bytes) {
                         : fmt::format("{:.2f} MB", value / kMega);
 }
 
-std::string bring(const StageOptions& options, UnfinishedFiles& unfinished) {
-  const auto begin = Clock::now();
-  FetchReport all;
+std::string bring(const StageOptions& options, storage::UnfinishedFiles& unfinished) {
+  const auto begin = base::Clock::now();
+  storage::FetchReport all;
   for (const StageItem& item : options.items) {
-    const FetchReport one = fetch(item.source, item.destination, {.unfinished = &unfinished});
+    const storage::FetchReport one = storage::fetch(item.source, item.destination, {.unfinished = &unfinished});
     all.num_files += one.num_files;
     all.num_skipped += one.num_skipped;
     all.bytes_copied += one.bytes_copied;
   }
   return fmt::format("staged {} file{} ({}) on {} in {}; {} already there", all.num_files,
-                     all.num_files == 1 ? "" : "s", bytes_text(all.bytes_copied), host_name(),
-                     to_text(Clock::now() - begin), all.num_skipped);
+                     all.num_files == 1 ? "" : "s", bytes_text(all.bytes_copied), base::host_name(),
+                     base::to_text(base::Clock::now() - begin), all.num_skipped);
 }
 
 StageResult result_of(const std::function<std::string()>& work) {
@@ -59,7 +59,7 @@ StageResult result_of(const std::function<std::string()>& work) {
   } catch (const std::exception& error) {
     const bool is_usage = dynamic_cast<const UsageError*>(&error) != nullptr;
     return {.code = is_usage ? kUsageCode : 1,
-            .text = fmt::format("cannot stage on {}: {}", host_name(), error.what())};
+            .text = fmt::format("cannot stage on {}: {}", base::host_name(), error.what())};
   }
 }
 
@@ -69,9 +69,9 @@ int run_stager(const StageOptions& options, int report_fd) {
   ::sigemptyset(&stop);
   ::sigaddset(&stop, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &stop, nullptr);
-  const UniqueFd stop_fd(::signalfd(-1, &stop, SFD_CLOEXEC));
-  UnfinishedFiles unfinished;
-  FdPair done = make_pipe();
+  const base::UniqueFd stop_fd(::signalfd(-1, &stop, SFD_CLOEXEC));
+  storage::UnfinishedFiles unfinished;
+  base::FdPair done = base::make_pipe();
   StageResult result;
   std::thread worker([&] {
     result = result_of([&] { return bring(options, unfinished); });
@@ -87,12 +87,12 @@ int run_stager(const StageOptions& options, int report_fd) {
   worker.join();
   if (result.code == 0 && options.container) {
     const StageResult checked = result_of([&] {
-      check_image(*options.container, options.program);
+      image::check_image(*options.container, options.program);
       return std::string();
     });
     result = checked.code == 0 ? result : checked;
   }
-  write_all(report_fd, result.text.data(), result.text.size());
+  base::write_all(report_fd, result.text.data(), result.text.size());
   return result.code;
 }
 
@@ -109,7 +109,7 @@ StageItem parse_stage(const std::string& text) {
                      item.source.empty() ? "source, before the last colon,"
                                          : "destination, after the last colon,");
   }
-  const Location place = parse_location(item.source);
+  const storage::Location place = storage::parse_location(item.source);
   if (!place.is_s3) {
     item.source = fs::absolute(place.path).lexically_normal().string();
   }
@@ -117,9 +117,9 @@ StageItem parse_stage(const std::string& text) {
   return item;
 }
 
-StageItem stage_image(const std::string& location, const Env& env) {
-  const Location place = parse_location(location);
-  check_relative(place.path, location);
+StageItem stage_image(const std::string& location, const base::Env& env) {
+  const storage::Location place = storage::parse_location(location);
+  storage::check_relative(place.path, location);
   std::string cache = env.text("LOCKSTEP_CACHE_DIR").value_or("");
   if (const auto base = env.text("XDG_CACHE_HOME"); cache.empty() && base) {
     cache = *base + "/lockstep";
@@ -136,12 +136,12 @@ StageItem stage_image(const std::string& location, const Env& env) {
 }
 
 Stager::Stager(const StageOptions& options) {
-  FdPair report = make_pipe();
+  base::FdPair report = base::make_pipe();
   const pid_t leader = ::getpid();
   const int report_fd = report.write.get();
-  pid_ = fork_child([&] {
-    die_with_parent(leader);
-    close_all_except({report_fd});
+  pid_ = base::fork_child([&] {
+    base::die_with_parent(leader);
+    base::close_all_except({report_fd});
     return run_stager(options, report_fd);
   });
   report_ = std::move(report.read);
@@ -159,7 +159,7 @@ Stager::~Stager() {
 void Stager::stop() noexcept {
   if (pid_ > 0 && kill_at_.is_never()) {
     ::kill(pid_, SIGTERM);
-    kill_at_ = Deadline::after(kStopTime);
+    kill_at_ = base::Deadline::after(kStopTime);
   }
 }
 
@@ -171,7 +171,7 @@ std::optional<StageResult> Stager::serve() {
       // A file system that does not answer holds it in the kernel: nobody can wait for that.
       ::kill(pid_, SIGKILL);
       return StageResult{.code = 1,
-                         .text = fmt::format("cannot end the staging on {} (pid {})", host_name(),
+                         .text = fmt::format("cannot end the staging on {} (pid {})", base::host_name(),
                                              std::exchange(pid_, -1))};
     }
     if (n < 0) {
@@ -186,11 +186,11 @@ std::optional<StageResult> Stager::serve() {
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  const ExitStatus end = ExitStatus::from_wait(status);
+  const base::ExitStatus end = base::ExitStatus::from_wait(status);
   if (text_.empty()) {
-    text_ = fmt::format("cannot stage on {}: it was stopped ({})", host_name(), end.text());
+    text_ = fmt::format("cannot stage on {}: it was stopped ({})", base::host_name(), end.text());
   }
   return StageResult{.code = end.shell_code(), .text = text_};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -13,7 +13,7 @@
 #include "base/unique_fd.h"
 #include "image/container.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct StageItem {
   std::string source;       // a file or folder: a path, file:///path, s3://bucket/key
@@ -25,11 +25,11 @@ StageItem parse_stage(const std::string& text);
 
 // Where the image s3://bucket/key is kept: LOCKSTEP_CACHE_DIR, or lockstep in XDG_CACHE_HOME or
 // ~/.cache, then images/bucket/key.
-StageItem stage_image(const std::string& location, const Env& env);
+StageItem stage_image(const std::string& location, const base::Env& env);
 
 struct StageOptions {
   std::vector<StageItem> items;               // REQUIRED, not empty
-  std::optional<ContainerOptions> container;  // checked once they are there
+  std::optional<image::ContainerOptions> container;  // checked once they are there
   std::string program;                        // to look for in it; empty: none
 };
 
@@ -49,13 +49,13 @@ class Stager {
   int fd() const { return report_.get(); }  // for poll(2): readable when there is something to do
   std::optional<StageResult> serve();       // once it is over
   void stop() noexcept;                     // it ends at once and leaves no unfinished file
-  Deadline next_timeout() const { return kill_at_; }
+  base::Deadline next_timeout() const { return kill_at_; }
 
  private:
   pid_t pid_ = -1;
-  UniqueFd report_;
+  base::UniqueFd report_;
   std::string text_;
-  Deadline kill_at_ = Deadline::never();  // if it does not end as it was told to
+  base::Deadline kill_at_ = base::Deadline::never();  // if it does not end as it was told to
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

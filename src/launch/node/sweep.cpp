@@ -19,7 +19,7 @@
 #include "base/env.h"
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -36,7 +36,7 @@ struct ProcEntry {
 std::optional<ProcEntry> read_entry(pid_t pid) {
   std::string text;
   try {
-    text = read_file(fmt::format("/proc/{}/stat", pid));
+    text = base::read_file(fmt::format("/proc/{}/stat", pid));
   } catch (const IoError&) {
     return std::nullopt;  // it ended while we looked
   }
@@ -57,10 +57,10 @@ std::unordered_map<pid_t, ProcEntry> read_all() {
   std::unordered_map<pid_t, ProcEntry> entries;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   if (!folder) {
-    throw IoError("cannot list /proc: {}", errno_text(errno));
+    throw IoError("cannot list /proc: {}", base::errno_text(errno));
   }
   while (const dirent* item = ::readdir(folder.get())) {
-    const auto pid = parse_integer(item->d_name, 1, INT32_MAX);
+    const auto pid = base::parse_integer(item->d_name, 1, INT32_MAX);
     if (pid) {
       if (const auto entry = read_entry(static_cast<pid_t>(*pid))) {
         entries.emplace(static_cast<pid_t>(*pid), *entry);
@@ -107,14 +107,14 @@ std::vector<pid_t> living_descendants(const std::vector<pid_t>& spared) {
 
 void signal_descendant(const Descendant& process, int signal) {
   // The pidfd is of whoever has the pid now; if that began when ours did, it is ours, and stays so.
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  const base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   const auto now = read_entry(process.pid);
   if (pidfd && now && now->start_ticks == process.start_ticks) {
     ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0);
   }
 }
 
-std::vector<pid_t> kill_descendants(Deadline deadline, const std::vector<pid_t>& spared) {
+std::vector<pid_t> kill_descendants(base::Deadline deadline, const std::vector<pid_t>& spared) {
   constexpr int kPauseMs = 2;
   for (;;) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
@@ -145,7 +145,7 @@ namespace {
 bool has_signal(pid_t pid, const std::string& set, int signal) {
   std::string text;
   try {
-    text = read_file(fmt::format("/proc/{}/status", pid));
+    text = base::read_file(fmt::format("/proc/{}/status", pid));
   } catch (const IoError&) {
     return false;
   }
@@ -167,4 +167,4 @@ bool ignores(pid_t pid, int signal) {
   return has_signal(pid, "SigIgn", signal);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

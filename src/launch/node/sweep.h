@@ -8,7 +8,7 @@
 
 #include "base/deadline.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct Descendant {
   pid_t pid = 0;
@@ -29,7 +29,7 @@ void signal_descendant(const Descendant& process, int signal);
 
 // Kills (SIGKILL) and reaps all of them until none is left, and returns those that are still there
 // at the deadline: processes that the kernel cannot kill now (a dead network file system).
-std::vector<pid_t> kill_descendants(Deadline deadline, const std::vector<pid_t>& spared = {});
+std::vector<pid_t> kill_descendants(base::Deadline deadline, const std::vector<pid_t>& spared = {});
 
 // True if the process has begun to exit, of itself or killed, though it may not be a zombie yet.
 bool is_exiting(pid_t pid);
@@ -40,4 +40,4 @@ bool catches(pid_t pid, int signal);
 // True if the process ignores it.
 bool ignores(pid_t pid, int signal);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -16,15 +16,15 @@ constexpr size_t kMaxPending = 64 * 1024;
 
 }  // namespace
 
-FdPair make_terminal(int like_fd) {
-  UniqueFd own(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+base::FdPair make_terminal(int like_fd) {
+  base::UniqueFd own(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   char name[128];
   if (!own || ::grantpt(own.get()) != 0 || ::unlockpt(own.get()) != 0 ||
       ::ptsname_r(own.get(), name, sizeof name) != 0) {
     throw IoError("cannot make a terminal for --stdin: {}; is /dev/pts mounted?",
-                  errno_text(errno));
+                  base::errno_text(errno));
   }
-  UniqueFd programs = open_file(name, O_RDWR | O_NOCTTY);
+  base::UniqueFd programs = base::open_file(name, O_RDWR | O_NOCTTY);
   termios mode{};
   if (::tcgetattr(programs.get(), &mode) == 0) {
     mode.c_oflag &= ~static_cast<tcflag_t>(OPOST);
@@ -104,4 +104,4 @@ void TerminalInput::write_some() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,12 +8,12 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // A pseudo-terminal: read is the side of whoever plays the terminal, write the program's. Its size
 // is that of the terminal on `like_fd`. What a program writes comes out as it was written: the
 // terminal that shows it adds carriage returns itself. Throws IoError.
-FdPair make_terminal(int like_fd);
+base::FdPair make_terminal(int like_fd);
 
 // The program's side gets the size that the terminal on `like_fd` has now.
 void copy_window_size(int like_fd, int terminal_fd);
@@ -57,4 +57,4 @@ class TerminalInput {
   std::string pending_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -9,7 +9,7 @@
 
 #include "base/unique_fd.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -19,7 +19,7 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)>;
 Topology load(const std::string& synthetic) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) {
-    throw IoError("hwloc cannot start: {}", errno_text(errno));
+    throw IoError("hwloc cannot start: {}", base::errno_text(errno));
   }
   Topology topology(raw, hwloc_topology_destroy);
   if (!synthetic.empty() && hwloc_topology_set_synthetic(raw, synthetic.c_str()) != 0) {
@@ -27,7 +27,7 @@ Topology load(const std::string& synthetic) {
   }
   if (hwloc_topology_load(raw) != 0) {
     throw IoError("hwloc cannot read the host's topology: {}; --bind none does without",
-                  errno_text(errno));
+                  base::errno_text(errno));
   }
   return topology;
 }
@@ -42,7 +42,7 @@ Bitmap allowed_cpus(hwloc_topology_t topology, const TopologyOptions& options) {
   }
   if (options.synthetic.empty() &&
       hwloc_get_cpubind(topology, only.get(), HWLOC_CPUBIND_PROCESS) != 0) {
-    throw IoError("cannot read this process's affinity: {}", errno_text(errno));
+    throw IoError("cannot read this process's affinity: {}", base::errno_text(errno));
   }
   if (hwloc_bitmap_iszero(only.get()) == 0) {
     hwloc_bitmap_and(allowed.get(), allowed.get(), only.get());
@@ -103,4 +103,4 @@ HostTopology read_topology(const TopologyOptions& options) {
   return host;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

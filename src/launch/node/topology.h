@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // A physical core; numbers are the kernel's.
 struct HostCore {
@@ -28,4 +28,4 @@ struct TopologyOptions {
 // cannot tell.
 HostTopology read_topology(const TopologyOptions& options = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -16,7 +16,7 @@
 #include "launch/node/message.h"
 #include "launch/node/placement.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -71,7 +71,7 @@ int become_program(const WorkerStart& start) {
                   .text = fmt::format("cannot bind rank {} to the processors {}: {}; --bind none "
                                       "leaves it unbound",
                                       start.worker->rank, fmt::join(start.worker->cpus, ","),
-                                      errno_text(error))});
+                                      base::errno_text(error))});
     return kCannotExecute;
   }
 
@@ -83,7 +83,7 @@ int become_program(const WorkerStart& start) {
   // One inherited from a job around this one comes first and would be believed.
   std::erase_if(env, [](const auto& entry) { return entry.starts_with("LOCKSTEP_HOST_PID="); });
   env.push_back(host_pid_entry(start.host_proc_fd));
-  const int error = execute(command, env);
+  const int error = base::execute(command, env);
   send_message(
       start.control_fd,
       {.kind = MessageKind::CannotStart, .rank = start.worker->rank, .status = {.code = error}});
@@ -99,12 +99,12 @@ pid_t start_worker(const WorkerStart& start) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, &before);
-  const pid_t pid = fork_child([&] {
-    die_with_parent(guardian);
+  const pid_t pid = base::fork_child([&] {
+    base::die_with_parent(guardian);
     return become_program(start);
   });
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   return pid;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

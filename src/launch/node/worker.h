@@ -6,7 +6,7 @@
 
 #include "launch/plan.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct WorkerStart {
   const NodePlan* node = nullptr;      // REQUIRED
@@ -23,4 +23,4 @@ struct WorkerStart {
 // without threads.
 pid_t start_worker(const WorkerStart& start);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 void check_emit_options(const EmitOptions& options, const std::string& kind) {
   for (const int num_nodes : {options.num_nodes, std::max(1, options.max_nodes)}) {
@@ -17,4 +17,4 @@ void check_emit_options(const EmitOptions& options, const std::string& kind) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct EmitOptions {
   std::string job_name = "lockstep";
@@ -40,4 +40,4 @@ std::string emit_slurm(const EmitOptions& options);
 // who can read it can join the job. Throws UsageError as above.
 std::string emit_kubernetes(const EmitOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

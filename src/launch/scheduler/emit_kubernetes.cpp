@@ -9,11 +9,11 @@
 #include "base/secret.h"
 #include "launch/scheduler/emit.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
-constexpr size_t kMaxName =
+constexpr size_t kMaxKubernetesName =
     50;  // a pod's host name is this, '-' and its number, at most 63 letters
 constexpr int kPort = 29400;
 
@@ -54,17 +54,17 @@ std::string yaml_argument(const std::string& text) {
   return yaml_string(escaped);
 }
 
-void check_options(const EmitOptions& options) {
+void check_kubernetes_options(const EmitOptions& options) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   };
   const std::string& name = options.job_name;
-  if (name.empty() || name.size() > kMaxName || name.front() < 'a' || name.back() == '-' ||
+  if (name.empty() || name.size() > kMaxKubernetesName || name.front() < 'a' || name.back() == '-' ||
       !std::all_of(name.begin(), name.end(), is_plain)) {
     throw UsageError(
         "--emit kubernetes: '{}' is no job name; it becomes a host's, so use up to {} "
         "small letters, digits and '-', a letter first",
-        name, kMaxName);
+        name, kMaxKubernetesName);
   }
   check_emit_options(options, "kubernetes");
   if (options.max_nodes > options.num_nodes) {
@@ -136,7 +136,7 @@ spec:
 ---
 )",
       fmt::arg("name", yaml_string(options.job_name)),
-      fmt::arg("secret", yaml_string(make_secret())), fmt::arg("port", kPort));
+      fmt::arg("secret", yaml_string(base::make_secret())), fmt::arg("port", kPort));
 }
 
 // Ranks that fail are lockstep's to restart. A pod that is gone is not: the Job must make another,
@@ -260,7 +260,7 @@ std::string volumes(const std::vector<Mount>& mounts) {
 }  // namespace
 
 std::string emit_kubernetes(const EmitOptions& options) {
-  check_options(options);
+  check_kubernetes_options(options);
   std::vector<Mount> mounts;
   std::transform(options.mounts.begin(), options.mounts.end(), std::back_inserter(mounts),
                  parse_mount);
@@ -268,4 +268,4 @@ std::string emit_kubernetes(const EmitOptions& options) {
          container_rest(options, mounts) + volumes(mounts);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,11 +8,11 @@
 #include "launch/scheduler/emit.h"
 #include "launch/scheduler/slurm.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
-constexpr size_t kMaxName = 64;
+constexpr size_t kMaxSlurmName = 64;
 
 bool is_any_of(char letter, std::string_view letters) {
   return letters.find(letter) != std::string_view::npos;
@@ -42,16 +42,16 @@ std::string bash_word(const std::string& text) {
 }
 
 // What sbatch reads are comments for bash: nothing in them is quoted, so nothing may need it.
-void check_options(const EmitOptions& options) {
+void check_slurm_options(const EmitOptions& options) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || is_any_of(static_cast<char>(c), "_-.");
   };
   const std::string& name = options.job_name;
-  if (name.empty() || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), is_plain)) {
+  if (name.empty() || name.size() > kMaxSlurmName || !std::all_of(name.begin(), name.end(), is_plain)) {
     throw UsageError(
         "--emit slurm: '{}' is no job name; use up to {} letters, digits, '-', '_', "
         "'.'",
-        name, kMaxName);
+        name, kMaxSlurmName);
   }
   check_emit_options(options, "slurm");
 }
@@ -139,7 +139,7 @@ exit $status
 }  // namespace
 
 std::string emit_slurm(const EmitOptions& options) {
-  check_options(options);
+  check_slurm_options(options);
   return fmt::format(
       kScript, fmt::arg("directives", directives(options)), fmt::arg("flags", joined(srun_flags())),
       fmt::arg("grace", std::max<int64_t>(1, options.stop_grace.count())),
@@ -149,4 +149,4 @@ std::string emit_slurm(const EmitOptions& options) {
       fmt::arg("run", joined(run_words(options))));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

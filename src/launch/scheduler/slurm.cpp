@@ -6,7 +6,7 @@
 
 #include "base/host_list.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -15,15 +15,15 @@ constexpr int kMaxPerNode = 65536;  // CPUs, GPUs
 constexpr const char* kBatchStep = "4294967291";
 constexpr const char* kInteractiveStep = "4294967290";
 
-bool in_step(const Env& env) {
+bool in_step(const base::Env& env) {
   const auto step = env.text("SLURM_STEP_ID");
   return step && *step != kBatchStep && *step != kInteractiveStep && env.has("SLURM_PROCID");
 }
 
-void check_one_task(const Env& env, int node) {
+void check_one_task(const base::Env& env, int node) {
   const std::string name = "SLURM_STEP_TASKS_PER_NODE";
   const auto list = env.text(name);
-  const int tasks = list ? tasks_on_node(*list, node, name) : 1;
+  const int tasks = list ? base::tasks_on_node(*list, node, name) : 1;
   if (tasks > 1) {
     throw UsageError(
         "srun started {} tasks on this node; lockstep run wants one per node and starts the ranks "
@@ -32,10 +32,10 @@ void check_one_task(const Env& env, int node) {
   }
 }
 
-std::vector<std::string> step_hosts(const Env& env, int num_nodes) {
+std::vector<std::string> step_hosts(const base::Env& env, int num_nodes) {
   for (const std::string name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     if (const auto list = env.text(name)) {
-      auto hosts = expand_host_list(*list, name);
+      auto hosts = base::expand_host_list(*list, name);
       if (hosts.size() != static_cast<size_t>(num_nodes)) {
         throw UsageError("{}={} names {} hosts, but this srun step has {} nodes", name, *list,
                          hosts.size(), num_nodes);
@@ -46,23 +46,23 @@ std::vector<std::string> step_hosts(const Env& env, int num_nodes) {
   throw UsageError("this is an srun step without SLURM_STEP_NODELIST; has something unset it?");
 }
 
-std::optional<int> count(const Env& env, const std::string& name) {
+std::optional<int> count(const base::Env& env, const std::string& name) {
   const auto number = env.integer(name, 0, kMaxPerNode);
   return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
 }  // namespace
 
-std::optional<SlurmPlace> slurm_step(const Env& env) {
+std::optional<SlurmPlace> slurm_step(const base::Env& env) {
   if (!in_step(env)) {
     return std::nullopt;
   }
   SlurmPlace place;
   place.job_id = env.text("SLURM_JOB_ID").value_or("");
   place.step_id = env.text("SLURM_STEP_ID").value_or("");
-  auto num_nodes = env.integer("SLURM_STEP_NUM_NODES", 1, kMaxListedHosts);
+  auto num_nodes = env.integer("SLURM_STEP_NUM_NODES", 1, base::kMaxListedHosts);
   if (!num_nodes) {
-    num_nodes = env.integer("SLURM_NNODES", 1, kMaxListedHosts);
+    num_nodes = env.integer("SLURM_NNODES", 1, base::kMaxListedHosts);
   }
   const auto node = env.integer("SLURM_NODEID", 0, num_nodes.value_or(1) - 1);
   if (place.job_id.empty() || !num_nodes || !node) {
@@ -80,13 +80,13 @@ std::optional<SlurmPlace> slurm_step(const Env& env) {
   return place;
 }
 
-std::optional<int> slurm_nodes_without_step(const Env& env) {
+std::optional<int> slurm_nodes_without_step(const base::Env& env) {
   if (!env.has("SLURM_JOB_ID") || in_step(env)) {
     return std::nullopt;
   }
-  auto num_nodes = env.integer("SLURM_JOB_NUM_NODES", 1, kMaxListedHosts);
+  auto num_nodes = env.integer("SLURM_JOB_NUM_NODES", 1, base::kMaxListedHosts);
   if (!num_nodes) {
-    num_nodes = env.integer("SLURM_NNODES", 1, kMaxListedHosts);
+    num_nodes = env.integer("SLURM_NNODES", 1, base::kMaxListedHosts);
   }
   // A batch script runs on its first node, and slurmd says so.
   const bool is_on_node = env.has("SLURMD_NODENAME");
@@ -115,4 +115,4 @@ std::vector<std::string> srun_command(const SrunOptions& options) {
   return argv;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -9,7 +9,7 @@
 
 #include "base/env.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Where srun put this process.
 struct SlurmPlace {
@@ -24,12 +24,12 @@ struct SlurmPlace {
 
 // The place of a task of an srun step; nothing outside of one, a batch script included. Throws
 // UsageError if the step has several tasks on this node or a variable makes no sense.
-std::optional<SlurmPlace> slurm_step(const Env& env = Env());
+std::optional<SlurmPlace> slurm_step(const base::Env& env = base::Env());
 
 // How many nodes wait to be reached by `lockstep run`, which then starts itself on them by
 // srun_command(): it is in a job but not in a step, that is in an sbatch script of several nodes or
 // in the shell of an salloc (which may be on the login node: also one node counts).
-std::optional<int> slurm_nodes_without_step(const Env& env = Env());
+std::optional<int> slurm_nodes_without_step(const base::Env& env = base::Env());
 
 // What every srun of `lockstep run` needs, whatever the job.
 std::vector<std::string> srun_flags();
@@ -43,4 +43,4 @@ struct SrunOptions {
 // Starts one `lockstep ARGUMENTS` on each node of the job.
 std::vector<std::string> srun_command(const SrunOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

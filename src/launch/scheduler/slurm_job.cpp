@@ -14,7 +14,7 @@
 #include "base/process/fork.h"
 #include "remote/host_address.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -23,16 +23,16 @@ constexpr int kNumPorts = 16;
 }  // namespace
 
 void join_slurm_step(const SlurmPlace& place, LaunchOptions& options) {
-  options.meeting.job_id = fmt::format("slurm-{}.{}", place.job_id, place.step_id);
+  options.rendezvous.job_id = fmt::format("slurm-{}.{}", place.job_id, place.step_id);
   if (place.num_nodes == 1) {
     return;
   }
   options.min_nodes = options.max_nodes = place.num_nodes;
-  options.meeting.endpoint =
-      fmt::format("{}:{}", place.hosts.front(), port_for(options.meeting.job_id));
-  options.meeting.num_ports = kNumPorts;
-  options.meeting.is_head = place.node == 0;
-  options.meeting.node_rank = place.node;
+  options.rendezvous.endpoint =
+      fmt::format("{}:{}", place.hosts.front(), base::port_for(options.rendezvous.job_id));
+  options.rendezvous.num_ports = kNumPorts;
+  options.rendezvous.is_head = place.node == 0;
+  options.rendezvous.node_rank = place.node;
   options.head_is_heard = true;  // srun brings the output of all nodes together
 }
 
@@ -45,13 +45,13 @@ int slurm_procs_per_node(const SlurmPlace& place, int num_cores) {
 
 void become_srun(int num_nodes, const std::vector<std::string>& arguments) {
   const std::vector<std::string> command =
-      srun_command({.num_nodes = num_nodes, .program = own_program(), .arguments = arguments});
-  if (!Env().has("LOCKSTEP_JOB_SECRET")) {
-    ::setenv("LOCKSTEP_JOB_SECRET", make_secret().c_str(), 1);
+      srun_command({.num_nodes = num_nodes, .program = remote::own_program(), .arguments = arguments});
+  if (!base::Env().has("LOCKSTEP_JOB_SECRET")) {
+    ::setenv("LOCKSTEP_JOB_SECRET", base::make_secret().c_str(), 1);
   }
-  const int error = execute(command, own_environment());
+  const int error = base::execute(command, base::own_environment());
   throw IoError("this is a Slurm job of {} nodes, and srun cannot be started: {}", num_nodes,
-                errno_text(error));
+                base::errno_text(error));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 #include "launch/launch.h"
 #include "launch/scheduler/slurm.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 // Makes this `lockstep run` the node of the job that srun made it: the first node is the head, at a
 // port computed from the job and step, or one of the next 15 if that is taken.
@@ -22,4 +22,4 @@ int slurm_procs_per_node(const SlurmPlace& place, int num_cores);
 // only by throwing IoError.
 [[noreturn]] void become_srun(int num_nodes, const std::vector<std::string>& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -14,12 +14,12 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-Output run(std::vector<std::string> argv) {
-  return run_process({.argv = std::move(argv)}, Deadline::after(20s));
+base::Output run(std::vector<std::string> argv) {
+  return base::run_process({.argv = std::move(argv)}, base::Deadline::after(20s));
 }
 
 TEST(Process, OutputAndExitCodeComeBack) {
-  const Output output = run({"sh", "-c", "echo out; echo err >&2; exit 7"});
+  const base::Output output = run({"sh", "-c", "echo out; echo err >&2; exit 7"});
   EXPECT_EQ(output.out, "out\n");
   EXPECT_EQ(output.err, "err\n");
   EXPECT_EQ(output.status.code, 7);
@@ -28,7 +28,7 @@ TEST(Process, OutputAndExitCodeComeBack) {
 }
 
 TEST(Process, ASignalIsToldApartFromACode) {
-  const Output output = run({"sh", "-c", "kill -9 $$"});
+  const base::Output output = run({"sh", "-c", "kill -9 $$"});
   EXPECT_EQ(output.status.signal, SIGKILL);
   EXPECT_EQ(output.status.shell_code(), 137);
   EXPECT_EQ(output.status.text(), "killed by signal 9 (SIGKILL)");
@@ -48,9 +48,9 @@ TEST(Process, AProgramThatIsNotThereIsAnErrorAtOnce) {
 }
 
 TEST(Process, TheEnvironmentIsAddedTo) {
-  ProcessOptions options{.argv = {"sh", "-c", "echo $A-$B-$PATH"},
+  base::ProcessOptions options{.argv = {"sh", "-c", "echo $A-$B-$PATH"},
                          .env = {{"A", "1"}, {"B", "x y"}}};
-  const Output output = run_process(options, Deadline::after(20s));
+  const base::Output output = base::run_process(options, base::Deadline::after(20s));
   EXPECT_THAT(output.out, HasSubstr("1-x y-/"));
 }
 
@@ -59,24 +59,24 @@ TEST(Process, StandardInputIsEmptyByDefault) {
 }
 
 TEST(Process, OneThatOverstaysIsKilled) {
-  const Output output = run_process({.argv = {"sleep", "100"}}, Deadline::after(50ms));
+  const base::Output output = base::run_process({.argv = {"sleep", "100"}}, base::Deadline::after(50ms));
   EXPECT_TRUE(output.timed_out);
   EXPECT_EQ(output.status.signal, SIGKILL);
 }
 
 TEST(Process, WaitHasADeadlineAndPollDoesNotBlock) {
-  Process process({.argv = {"sleep", "100"}});
+  base::Process process({.argv = {"sleep", "100"}});
   EXPECT_FALSE(process.poll().has_value());
-  EXPECT_FALSE(process.wait(Deadline::after(20ms)).has_value());
+  EXPECT_FALSE(process.wait(base::Deadline::after(20ms)).has_value());
   process.kill(SIGTERM);
-  EXPECT_EQ(process.wait(Deadline::after(20s))->signal, SIGTERM);
-  EXPECT_EQ(process.wait(Deadline::never())->signal, SIGTERM) << "asking again is allowed";
+  EXPECT_EQ(process.wait(base::Deadline::after(20s))->signal, SIGTERM);
+  EXPECT_EQ(process.wait(base::Deadline::never())->signal, SIGTERM) << "asking again is allowed";
 }
 
 TEST(Process, TheDestructorLeavesNobody) {
   pid_t pid = 0;
   {
-    const Process process({.argv = {"sleep", "100"}});
+    const base::Process process({.argv = {"sleep", "100"}});
     pid = process.pid();
     EXPECT_EQ(::kill(pid, 0), 0);
   }
@@ -84,26 +84,26 @@ TEST(Process, TheDestructorLeavesNobody) {
 }
 
 TEST(Process, LargeOutputOnBothStreamsDoesNotBlock) {
-  const Output output =
+  const base::Output output =
       run({"sh", "-c", "head -c 1000000 /dev/zero >&2; head -c 1000000 /dev/zero"});
   EXPECT_EQ(output.out.size(), 1000000u);
   EXPECT_EQ(output.err.size(), 1000000u);
 }
 
 TEST(HostPid, IsBelievedOnlyByTheProcessItWasMeantFor) {
-  EXPECT_EQ(host_pid(), ::getpid());
+  EXPECT_EQ(base::host_pid(), ::getpid());
   ::setenv("LOCKSTEP_HOST_PID", (std::to_string(::getpid()) + ":123456").c_str(), 1);
-  EXPECT_EQ(host_pid(), 123456);
+  EXPECT_EQ(base::host_pid(), 123456);
   ::setenv("LOCKSTEP_HOST_PID", "1:123456", 1);
-  EXPECT_EQ(host_pid(), ::getpid());
+  EXPECT_EQ(base::host_pid(), ::getpid());
   ::setenv("LOCKSTEP_HOST_PID", (std::to_string(::getpid()) + ":x").c_str(), 1);
-  EXPECT_EQ(host_pid(), ::getpid());
+  EXPECT_EQ(base::host_pid(), ::getpid());
   ::unsetenv("LOCKSTEP_HOST_PID");
 }
 
 TEST(Process, SignalNamesAreThoseOfTheManual) {
-  EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
-  EXPECT_EQ(signal_name(64), "signal 64");
+  EXPECT_EQ(base::signal_name(SIGTERM), "SIGTERM");
+  EXPECT_EQ(base::signal_name(64), "signal 64");
 }
 
 }  // namespace

@@ -22,43 +22,43 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using store::Kind;
-using store::Writer;
+using base::store::Kind;
+using base::store::Writer;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Deadline soon() {
-  return Deadline::after(20s);
+base::Deadline soon() {
+  return base::Deadline::after(20s);
 }
 
 // A client that speaks for itself, frame by frame.
 struct Raw {
-  explicit Raw(const Endpoint& server) : socket(Socket::connect(server, soon())) {}
+  explicit Raw(const base::Endpoint& server) : socket(base::Socket::connect(server, soon())) {}
   void send(const std::string& bytes) { socket.send(bytes.data(), bytes.size(), soon()); }
   void say(const std::string& text) {
-    send(store::encode({Kind::Agent, 0, Writer().text(text).take()}));
+    send(base::store::encode({Kind::Agent, 0, Writer().text(text).take()}));
   }
   std::string hear() {
-    return store::Reader(store::receive_message(socket, unread, 4096, soon()).body).text();
+    return base::store::Reader(base::store::receive_message(socket, unread, 4096, soon()).body).text();
   }
-  Socket socket;
+  base::Socket socket;
   std::string unread;
 };
 
 std::string hello(const std::string& scope) {
-  return store::encode({Kind::Hello, 0,
+  return base::store::encode({Kind::Hello, 0,
                         Writer()
-                            .u32(store::kMagic)
-                            .u16(store::kVersion)
-                            .bytes(random_nonce().data(), 32)
+                            .u32(base::store::kMagic)
+                            .u16(base::store::kVersion)
+                            .bytes(base::random_nonce().data(), 32)
                             .text(scope)
                             .take()});
 }
 
-class PolledStore : public ::testing::Test, protected AgentListener {
+class PolledStore : public ::testing::Test, protected base::AgentListener {
  protected:
   PolledStore() : server_({.job_id = "job", .secret = "secret"}) {
     log::set_sink([this](log::Level, std::string_view line) { logged_.emplace_back(line); });
@@ -80,7 +80,7 @@ class PolledStore : public ::testing::Test, protected AgentListener {
     server_.serve();
   }
   void serve_until(const std::function<bool()>& condition) {
-    for (const Deadline deadline = soon(); !condition() && !deadline.expired();) {
+    for (const base::Deadline deadline = soon(); !condition() && !deadline.expired();) {
       serve_once();
     }
     EXPECT_TRUE(condition());
@@ -89,7 +89,7 @@ class PolledStore : public ::testing::Test, protected AgentListener {
   std::unique_ptr<Raw> greet(const std::string& scope, const std::string& secret = "secret") {
     return serving([&] {
       auto client = std::make_unique<Raw>(server_.endpoint());
-      store::greet(client->socket, {server_.endpoint(), scope, secret}, client->unread, soon());
+      base::store::greet(client->socket, {server_.endpoint(), scope, secret}, client->unread, soon());
       return client;
     });
   }
@@ -102,10 +102,10 @@ class PolledStore : public ::testing::Test, protected AgentListener {
       return error.what();
     }
   }
-  std::unique_ptr<StoreClient> rank(const std::string& scope) {
+  std::unique_ptr<base::StoreClient> rank(const std::string& scope) {
     return serving([&] {
-      return std::make_unique<StoreClient>(
-          StoreClientOptions{.server = server_.endpoint(), .job_id = scope, .secret = "secret"},
+      return std::make_unique<base::StoreClient>(
+          base::StoreClientOptions{.server = server_.endpoint(), .job_id = scope, .secret = "secret"},
           soon());
     });
   }
@@ -127,7 +127,7 @@ class PolledStore : public ::testing::Test, protected AgentListener {
   static void reset(Raw& client) {
     const linger at_once{1, 0};
     ::setsockopt(client.socket.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    client.socket = Socket();
+    client.socket = base::Socket();
   }
 
   void agent_came(uint64_t agent, const std::string& address) override {
@@ -137,7 +137,7 @@ class PolledStore : public ::testing::Test, protected AgentListener {
   void agent_said(uint64_t, const std::string& text) override { events_.push_back("said " + text); }
   void agent_went(uint64_t) override { events_.emplace_back("went"); }
 
-  StoreServer server_;
+  base::StoreServer server_;
   uint64_t agent_ = 0;
   std::vector<std::string> events_;
   std::vector<std::string> logged_;
@@ -146,7 +146,7 @@ class PolledStore : public ::testing::Test, protected AgentListener {
 
 TEST_F(PolledStore, AnAgentIsHeardToldAndHungUpOn) {
   server_.listen_to_agents(*this);
-  const auto agent = greet(store::agent_scope("job"));
+  const auto agent = greet(base::store::agent_scope("job"));
   agent->say("good morning");
   serve_until([&] { return events_.size() == 2; });
   EXPECT_THAT(events_, ElementsAre("came from 127.0.0.1", "said good morning"));
@@ -161,7 +161,7 @@ TEST_F(PolledStore, AnAgentIsHeardToldAndHungUpOn) {
 
 TEST_F(PolledStore, AConversationGoesOnWhereItsConnectionBroke) {
   server_.listen_to_agents(*this);
-  auto agent = greet(store::agent_scope("job"));
+  auto agent = greet(base::store::agent_scope("job"));
   const auto number = static_cast<int64_t>(agent_);
   agent->say("one");
   serve_until([&] { return events_.size() == 2; });
@@ -171,13 +171,13 @@ TEST_F(PolledStore, AConversationGoesOnWhereItsConnectionBroke) {
   reset(*agent);  // "two" may or may not have been read
   serve_until([&] { return !server_.next_timeout().is_never(); });
   server_.tell_agent(agent_, "second");  // nobody can read it now
-  agent = greet(store::agent_scope("job"));
+  agent = greet(base::store::agent_scope("job"));
   const int64_t mine = serving([&] {
-    agent->send(store::encode({Kind::Resume, 0, Writer().i64(number).i64(1).take()}));
-    const store::Message answer =
-        store::receive_message(agent->socket, agent->unread, 4096, soon());
+    agent->send(base::store::encode({Kind::Resume, 0, Writer().i64(number).i64(1).take()}));
+    const base::store::Message answer =
+        base::store::receive_message(agent->socket, agent->unread, 4096, soon());
     EXPECT_EQ(answer.kind, Kind::Resumed);
-    return store::Reader(answer.body).i64();
+    return base::store::Reader(answer.body).i64();
   });
   EXPECT_EQ(serving([&] { return agent->hear(); }), "second");
   if (mine < 2) {
@@ -193,17 +193,17 @@ TEST_F(PolledStore, AConversationGoesOnWhereItsConnectionBroke) {
 }
 
 TEST_F(PolledStore, WhoDoesNotComeBackInTimeWent) {
-  StoreServer hasty({.job_id = "job", .secret = "secret", .lost_after = 50ms});
+  base::StoreServer hasty({.job_id = "job", .secret = "secret", .lost_after = 50ms});
   hasty.listen_to_agents(*this);
   auto client = std::async(std::launch::async, [&] {
     auto raw = std::make_unique<Raw>(hasty.endpoint());
-    const auto welcome = store::greet(
-        raw->socket, {hasty.endpoint(), store::agent_scope("job"), "secret"}, raw->unread, soon());
+    const auto welcome = base::store::greet(
+        raw->socket, {hasty.endpoint(), base::store::agent_scope("job"), "secret"}, raw->unread, soon());
     EXPECT_EQ(welcome.lost_after, 50ms) << "the server says how long";
     return raw;
   });
   const auto serve_hasty_until = [&](const std::function<bool()>& condition) {
-    for (const Deadline deadline = soon(); !condition() && !deadline.expired();) {
+    for (const base::Deadline deadline = soon(); !condition() && !deadline.expired();) {
       pollfd entry{hasty.fd(), POLLIN, 0};
       ::poll(&entry, 1, 1);
       hasty.serve();
@@ -217,34 +217,34 @@ TEST_F(PolledStore, WhoDoesNotComeBackInTimeWent) {
 
 TEST_F(PolledStore, WhoWasGivenUpCannotGoOn) {
   server_.listen_to_agents(*this);
-  const auto agent = greet(store::agent_scope("job"));
-  agent->send(store::encode({Kind::Resume, 0, Writer().i64(4711).i64(0).take()}));
+  const auto agent = greet(base::store::agent_scope("job"));
+  agent->send(base::store::encode({Kind::Resume, 0, Writer().i64(4711).i64(0).take()}));
   EXPECT_THAT(serving([&] { return agent->hear(); }), HasSubstr("was given up"));
   EXPECT_TRUE(is_hung_up_on(*agent));
 }
 
 TEST_F(PolledStore, AWrongSecretIsSaidOnThisSideToo) {
   server_.listen_to_agents(*this);
-  refusal(store::agent_scope("job"), "wrong");
+  refusal(base::store::agent_scope("job"), "wrong");
   serve_until([&] { return !logged_.empty(); });
   EXPECT_THAT(logged_, ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("is its secret another"),
                                          HasSubstr("LOCKSTEP_JOB_SECRET"))));
 }
 
 TEST_F(PolledStore, OnlyThisJobsAgentsEnterByTheAgentsDoor) {
-  EXPECT_THAT(refusal(store::agent_scope("job")),
+  EXPECT_THAT(refusal(base::store::agent_scope("job")),
               HasSubstr("it greets as job/agents, where job is expected"))
       << "nobody listens yet";
   server_.listen_to_agents(*this);
-  EXPECT_THAT(refusal(store::agent_scope("job"), "wrong"), HasSubstr("does not know"));
-  EXPECT_THAT(refusal(store::agent_scope("other")), HasSubstr("it belongs to job other"));
+  EXPECT_THAT(refusal(base::store::agent_scope("job"), "wrong"), HasSubstr("does not know"));
+  EXPECT_THAT(refusal(base::store::agent_scope("other")), HasSubstr("it belongs to job other"));
   EXPECT_TRUE(events_.empty());
   const auto rank = greet("job");
   rank->say("I am an agent");
   EXPECT_TRUE(is_hung_up_on(*rank));
   EXPECT_TRUE(events_.empty()) << "a rank is no agent";
-  const auto agent = greet(store::agent_scope("job"));
-  agent->send(store::encode({Kind::Set, 1, Writer().text("k").text("v").take()}));
+  const auto agent = greet(base::store::agent_scope("job"));
+  agent->send(base::store::encode({Kind::Set, 1, Writer().text("k").text("v").take()}));
   EXPECT_TRUE(is_hung_up_on(*agent)) << "and an agent is no rank";
 }
 
@@ -263,22 +263,22 @@ TEST_F(PolledStore, ANewStartLeavesNothingOfTheOld) {
 
 TEST_F(PolledStore, AGreetingThatANewStartOvertakesIsRefused) {
   server_.begin_generation(0);
-  const Nonce client_nonce = random_nonce();
+  const base::Nonce client_nonce = base::random_nonce();
   Raw rank(server_.endpoint());
-  rank.send(store::encode({Kind::Hello, 0,
+  rank.send(base::store::encode({Kind::Hello, 0,
                            Writer()
-                               .u32(store::kMagic)
-                               .u16(store::kVersion)
+                               .u32(base::store::kMagic)
+                               .u16(base::store::kVersion)
                                .bytes(client_nonce.data(), 32)
                                .text("job/g0")
                                .take()}));
-  const store::Message challenge =
-      serving([&] { return store::receive_message(rank.socket, rank.unread, 4096, soon()); });
-  Nonce server_nonce{};
-  store::Reader(challenge.body).bytes(server_nonce.data(), 32);
+  const base::store::Message challenge =
+      serving([&] { return base::store::receive_message(rank.socket, rank.unread, 4096, soon()); });
+  base::Nonce server_nonce{};
+  base::store::Reader(challenge.body).bytes(server_nonce.data(), 32);
   server_.begin_generation(1);
-  const Proof proof = make_proof("secret", "client", "job/g0", client_nonce, server_nonce);
-  rank.send(store::encode({Kind::Answer, 0, Writer().bytes(proof.data(), 32).take()}));
+  const base::Proof proof = base::make_proof("secret", "client", "job/g0", client_nonce, server_nonce);
+  rank.send(base::store::encode({Kind::Answer, 0, Writer().bytes(proof.data(), 32).take()}));
   EXPECT_THAT(serving([&] { return rank.hear(); }), HasSubstr("it belongs to start 0 of the job"));
 }
 
@@ -372,7 +372,7 @@ TEST_F(PolledStore, WithoutDescriptorsAStrangerMakesRoomForTheNext) {
   rlimit tight = old;
   tight.rlim_cur = static_cast<rlim_t>(next.socket.fd()) + 1;
   ::setrlimit(RLIMIT_NOFILE, &tight);
-  std::vector<UniqueFd> fillers;
+  std::vector<base::UniqueFd> fillers;
   for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
     fillers.emplace_back(fd);
   }
@@ -382,7 +382,7 @@ TEST_F(PolledStore, WithoutDescriptorsAStrangerMakesRoomForTheNext) {
   EXPECT_TRUE(is_hung_up_on(first));
   next.send(hello("job"));
   EXPECT_EQ(
-      serving([&] { return store::receive_message(next.socket, next.unread, 4096, soon()); }).kind,
+      serving([&] { return base::store::receive_message(next.socket, next.unread, 4096, soon()); }).kind,
       Kind::Challenge);
 }
 

@@ -22,13 +22,13 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using store::Kind;
-using store::Message;
-using store::Writer;
+using base::store::Kind;
+using base::store::Message;
+using base::store::Writer;
 using ::testing::HasSubstr;
 
-Deadline soon() {
-  return Deadline::after(20s);
+base::Deadline soon() {
+  return base::Deadline::after(20s);
 }
 
 class StoreTest : public ::testing::Test {
@@ -36,24 +36,24 @@ class StoreTest : public ::testing::Test {
   void SetUp() override {
     log::set_sink([](log::Level, std::string_view) {});  // refusals are expected here
     server_ =
-        std::make_unique<StoreServer>(StoreServerOptions{.job_id = "job", .secret = "secret"});
+        std::make_unique<base::StoreServer>(base::StoreServerOptions{.job_id = "job", .secret = "secret"});
     server_->start();
   }
   void TearDown() override { log::set_sink({}); }
 
-  std::unique_ptr<StoreClient> connect(const std::string& job = "job",
+  std::unique_ptr<base::StoreClient> connect(const std::string& job = "job",
                                        const std::string& secret = "secret") {
-    return std::make_unique<StoreClient>(
-        StoreClientOptions{.server = server_->endpoint(), .job_id = job, .secret = secret}, soon());
+    return std::make_unique<base::StoreClient>(
+        base::StoreClientOptions{.server = server_->endpoint(), .job_id = job, .secret = secret}, soon());
   }
 
-  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<base::StoreServer> server_;
 };
 
 // Collects a member's events so that a test can wait for the next one.
 class EventLog {
  public:
-  MemberEvents events() {
+  base::MemberEvents events() {
     return {
         .lost = [this](int rank,
                        const std::string& who) { add(fmt::format("lost {} {}", rank, who)); },
@@ -109,7 +109,7 @@ TEST_F(StoreTest, GetWaitsForTheValue) {
   const auto reader = connect();
   const auto writer = connect();
   std::thread thread([&] { EXPECT_EQ(reader->get("later", soon()), std::string(1 << 20, 'x')); });
-  EXPECT_THROW(writer->get("never", Deadline::after(20ms)), TimeoutError);
+  EXPECT_THROW(writer->get("never", base::Deadline::after(20ms)), TimeoutError);
   writer->set("later", std::string(1 << 20, 'x'), soon());
   thread.join();
 }
@@ -171,12 +171,12 @@ TEST_F(StoreTest, ALostMemberIsToldToTheOthersAndOneThatLeavesIsNot) {
 
 TEST_F(StoreTest, NotesGoToOneOrToAllOthers) {
   EventLog logs[3];
-  std::unique_ptr<StoreClient> clients[3];
+  std::unique_ptr<base::StoreClient> clients[3];
   for (int rank = 0; rank < 3; ++rank) {
     clients[rank] = connect();
     clients[rank]->join("g", rank, "", logs[rank].events(), soon());
   }
-  clients[0]->send_note("g", 0, store::kToAll, "hello");
+  clients[0]->send_note("g", 0, base::store::kToAll, "hello");
   EXPECT_EQ(logs[1].next(), "note 0 hello");
   EXPECT_EQ(logs[2].next(), "note 0 hello");
   clients[1]->send_note("g", 0, 2, "forged");  // it is not rank 0
@@ -198,29 +198,29 @@ TEST_F(StoreTest, TheServersEndReachesWaitersAndMembers) {
 TEST_F(StoreTest, GarbageAndImpostorsCostTheJobNothing) {
   const auto client = connect();
   client->set("k", "v", soon());
-  const std::string hello = store::encode({Kind::Hello, 0,
+  const std::string hello = base::store::encode({Kind::Hello, 0,
                                            Writer()
-                                               .u32(store::kMagic)
-                                               .u16(store::kVersion)
-                                               .bytes(Nonce{}.data(), 32)
+                                               .u32(base::store::kMagic)
+                                               .u16(base::store::kVersion)
+                                               .bytes(base::Nonce{}.data(), 32)
                                                .text("job")
                                                .take()});
   const std::vector<std::string> openings = {
       "GET / HTTP/1.1\r\n\r\n",
       std::string(4, '\xff'),                                                 // a frame of 4 GiB
       std::string(4, '\0'),                                                   // a frame of nothing
-      store::encode({Kind::Set, 1, Writer().text("k").text("evil").take()}),  // no greeting
-      store::encode({Kind::Answer, 0, std::string(32, 'x')}),  // an answer to no challenge
-      store::encode({Kind::Hello, 0, "short"}),
-      hello + store::encode({Kind::Answer, 0, std::string(32, 'x')}),  // a wrong proof
-      store::encode({Kind::Hello, 0, Writer().u32(1).take()}),
+      base::store::encode({Kind::Set, 1, Writer().text("k").text("evil").take()}),  // no greeting
+      base::store::encode({Kind::Answer, 0, std::string(32, 'x')}),  // an answer to no challenge
+      base::store::encode({Kind::Hello, 0, "short"}),
+      hello + base::store::encode({Kind::Answer, 0, std::string(32, 'x')}),  // a wrong proof
+      base::store::encode({Kind::Hello, 0, Writer().u32(1).take()}),
       hello.substr(0, hello.size() - 1)};  // half a greeting
   for (const auto& opening : openings) {
-    Socket stranger = Socket::connect(server_->endpoint(), soon());
+    base::Socket stranger = base::Socket::connect(server_->endpoint(), soon());
     stranger.send(opening.data(), opening.size(), soon());
   }
   for (const auto& opening : openings) {
-    Socket stranger = Socket::connect(server_->endpoint(), soon());
+    base::Socket stranger = base::Socket::connect(server_->endpoint(), soon());
     stranger.send(opening.data(), opening.size(), soon());
     if (&opening == &openings.back()) {
       break;  // that one is still being waited for, by design
@@ -240,13 +240,13 @@ TEST_F(StoreTest, GarbageAndImpostorsCostTheJobNothing) {
 TEST_F(StoreTest, RunningOutOfDescriptorsTurnsStrangersAwayAndServesTheRest) {
   const auto client = connect();
   client->set("k", "v", soon());
-  Socket stranger(UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  base::Socket stranger(base::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   rlimit old{};
   ::getrlimit(RLIMIT_NOFILE, &old);
   rlimit tight = old;
   tight.rlim_cur = static_cast<rlim_t>(stranger.fd()) + 1;
   ::setrlimit(RLIMIT_NOFILE, &tight);
-  std::vector<UniqueFd> fillers;  // server and test are one process: no number is left for either
+  std::vector<base::UniqueFd> fillers;  // server and test are one process: no number is left for either
   for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
     fillers.emplace_back(fd);
   }
@@ -277,7 +277,7 @@ class PausedServer {
     ends_ = true;
     thread_.join();
   }
-  StoreClientOptions client_options() const {
+  base::StoreClientOptions client_options() const {
     return {.server = server_.endpoint(), .job_id = "job", .secret = "secret"};
   }
   void pause() {
@@ -288,7 +288,7 @@ class PausedServer {
   void go_on() { serves_ = true; }
 
  private:
-  StoreServer server_{{.job_id = "job", .secret = "secret"}};
+  base::StoreServer server_{{.job_id = "job", .secret = "secret"}};
   std::atomic<bool> serves_{true}, ends_{false}, paused_{false};
   std::thread thread_{[this] {
     while (!ends_) {
@@ -306,11 +306,11 @@ const std::string kLarge(15 << 20, 'x');  // more than the kernel buffers
 
 TEST(StoreClient, ARequestThatWasCutOffInTheMiddleLeavesTheConnectionWhole) {
   PausedServer server;
-  StoreClient client(server.client_options(), soon());
+  base::StoreClient client(server.client_options(), soon());
   server.pause();
-  EXPECT_THROW(client.set("large", kLarge, Deadline::after(50ms)), TimeoutError);
-  EXPECT_THROW(client.set("never", "sent", Deadline::after(10ms)), TimeoutError);
-  EXPECT_THROW(client.get("large", Deadline::after(10ms)), TimeoutError);
+  EXPECT_THROW(client.set("large", kLarge, base::Deadline::after(50ms)), TimeoutError);
+  EXPECT_THROW(client.set("never", "sent", base::Deadline::after(10ms)), TimeoutError);
+  EXPECT_THROW(client.get("large", base::Deadline::after(10ms)), TimeoutError);
   server.go_on();
   client.set("next", "value", soon());
   EXPECT_EQ(client.get("next", soon()), "value");
@@ -320,17 +320,17 @@ TEST(StoreClient, ARequestThatWasCutOffInTheMiddleLeavesTheConnectionWhole) {
 
 TEST(StoreClient, WhoWaitsForItsTurnToSendWaitsNoLongerThanItsDeadline) {
   PausedServer server;
-  StoreClient client(server.client_options(), soon());
+  base::StoreClient client(server.client_options(), soon());
   server.pause();
   std::atomic<bool> is_over{false};
   std::thread sender([&] {
-    EXPECT_THROW(client.set("large", kLarge, Deadline::after(2s)), TimeoutError);
+    EXPECT_THROW(client.set("large", kLarge, base::Deadline::after(2s)), TimeoutError);
     is_over = true;
   });
   std::string told;
   while (!is_over && told.find("what others send it") == std::string::npos) {
     try {
-      client.set("small", "value", Deadline::after(1ms));
+      client.set("small", "value", base::Deadline::after(1ms));
     } catch (const TimeoutError& error) {
       told = error.what();
     }
@@ -344,15 +344,15 @@ TEST(StoreClient, WhoWaitsForItsTurnToSendWaitsNoLongerThanItsDeadline) {
 TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {
   // What a client that knows the secret would send to this very server, replayed: the server's
   // nonce differs.
-  const Nonce client_nonce = random_nonce();
-  const Nonce old_server_nonce = random_nonce();
-  const Proof old_proof = make_proof("secret", "client", "job", client_nonce, old_server_nonce);
-  Socket replay = Socket::connect(server_->endpoint(), soon());
+  const base::Nonce client_nonce = base::random_nonce();
+  const base::Nonce old_server_nonce = base::random_nonce();
+  const base::Proof old_proof = base::make_proof("secret", "client", "job", client_nonce, old_server_nonce);
+  base::Socket replay = base::Socket::connect(server_->endpoint(), soon());
   Writer hello;
-  hello.u32(store::kMagic).u16(store::kVersion).bytes(client_nonce.data(), 32).text("job");
+  hello.u32(base::store::kMagic).u16(base::store::kVersion).bytes(client_nonce.data(), 32).text("job");
   const std::string frames =
-      store::encode({Kind::Hello, 0, hello.take()}) +
-      store::encode({Kind::Answer, 0, std::string(old_proof.begin(), old_proof.end())});
+      base::store::encode({Kind::Hello, 0, hello.take()}) +
+      base::store::encode({Kind::Answer, 0, std::string(old_proof.begin(), old_proof.end())});
   replay.send(frames.data(), frames.size(), soon());
   std::string received;
   char byte = 0;
@@ -367,14 +367,14 @@ TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {
 }
 
 TEST(StoreProtocol, FramesSurviveAnyCut) {
-  const std::string frame = store::encode({Kind::Set, 42, "body"});
+  const std::string frame = base::store::encode({Kind::Set, 42, "body"});
   std::string buffer;
   Message message;
   for (const char byte : frame) {
-    EXPECT_FALSE(store::decode(buffer, 100, message));
+    EXPECT_FALSE(base::store::decode(buffer, 100, message));
     buffer.push_back(byte);
   }
-  EXPECT_TRUE(store::decode(buffer, 100, message));
+  EXPECT_TRUE(base::store::decode(buffer, 100, message));
   EXPECT_EQ(message.id, 42u);
   EXPECT_EQ(message.body, "body");
   EXPECT_TRUE(buffer.empty());
@@ -382,19 +382,19 @@ TEST(StoreProtocol, FramesSurviveAnyCut) {
 
 TEST(StoreProtocol, SizesAreCheckedBeforeTheyAreBelieved) {
   Message message;
-  std::string large = store::encode({Kind::Set, 1, std::string(100, 'x')});
-  EXPECT_THROW(store::decode(large, 50, message), FormatError);
-  store::Reader lying(
+  std::string large = base::store::encode({Kind::Set, 1, std::string(100, 'x')});
+  EXPECT_THROW(base::store::decode(large, 50, message), FormatError);
+  base::store::Reader lying(
       std::string_view("\xff\xff\xff\x7f"
                        "abc",
                        7));
   EXPECT_THROW(lying.text(), FormatError);
-  store::Reader rest("abc");
+  base::store::Reader rest("abc");
   EXPECT_THROW(rest.end(), FormatError);
 }
 
 TEST(StoreTable, IsFullAtItsLimitAndGivesRoomBack) {
-  store::Table table(100);
+  base::store::Table table(100);
   const auto set = [&](const std::string& key, size_t bytes) {
     const Message request{Kind::Set, 1, Writer().text(key).text(std::string(bytes, 'x')).take()};
     return table.handle(1, request).back().message.kind;
@@ -407,7 +407,7 @@ TEST(StoreTable, IsFullAtItsLimitAndGivesRoomBack) {
 }
 
 TEST(StoreTable, AWaitThatWasCancelledOrWhoseClientLeftIsForgotten) {
-  store::Table table(1000);
+  base::store::Table table(1000);
   const Message get{Kind::Get, 7, Writer().text("k").take()};
   EXPECT_TRUE(table.handle(1, get).empty());
   EXPECT_TRUE(table.handle(2, get).empty());
@@ -421,7 +421,7 @@ TEST(StoreTable, AWaitThatWasCancelledOrWhoseClientLeftIsForgotten) {
 }
 
 TEST(StoreTable, UnknownAndTornRequestsThrow) {
-  store::Table table(1000);
+  base::store::Table table(1000);
   EXPECT_THROW(table.handle(1, {static_cast<Kind>(200), 1, {}}), FormatError);
   EXPECT_THROW(table.handle(1, {Kind::Set, 1, Writer().text("k").take()}), FormatError);
   EXPECT_THROW(table.handle(1, {Kind::Get, 1, Writer().text(std::string(5000, 'k')).take()}),

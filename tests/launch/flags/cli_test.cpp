@@ -41,7 +41,7 @@ TEST(CommandLine, MistakesAreOneSentence) {
       {{"doctor", "--jsn"}, "there is no flag --jsn; did you mean --json?"},
   };
   for (const Mistake& mistake : mistakes) {
-    const Output output = run_lockstep(mistake.arguments);
+    const base::Output output = run_lockstep(mistake.arguments);
     EXPECT_EQ(output.status.code, 2) << output.err;
     EXPECT_THAT(output.err, HasSubstr(mistake.says));
     EXPECT_THAT(output.err, StartsWith("lockstep"));
@@ -79,7 +79,7 @@ TEST(CommandLine, TheProgramsFlagsAreItsOwn) {
 TEST(CommandLine, HelpAtEachLevel) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {}, {"--help"}, {"-h"}, {"run", "--help"}, {"run", "-h"}, {"doctor", "--help"}}) {
-    const Output output = run_lockstep(arguments);
+    const base::Output output = run_lockstep(arguments);
     EXPECT_EQ(output.status.code, 0);
     EXPECT_THAT(output.out, HasSubstr("Examples:"));
     EXPECT_EQ(output.err, "");
@@ -87,7 +87,7 @@ TEST(CommandLine, HelpAtEachLevel) {
 }
 
 TEST(CommandLine, VersionNamesWhatItLinks) {
-  const Output output = run_lockstep({"--version"});
+  const base::Output output = run_lockstep({"--version"});
   EXPECT_EQ(output.status.code, 0);
   EXPECT_THAT(output.out, StartsWith("lockstep 0."));
   for (const char* name :
@@ -97,7 +97,7 @@ TEST(CommandLine, VersionNamesWhatItLinks) {
 }
 
 TEST(CommandLine, DoctorSpeaksJson) {
-  const Output output = run_lockstep({"doctor", "--json"});
+  const base::Output output = run_lockstep({"doctor", "--json"});
   const auto json = nlohmann::json::parse(output.out, nullptr, false);
   ASSERT_FALSE(json.is_discarded()) << output.out;
   EXPECT_EQ(json.at("ok").get<bool>(), output.status.code == 0);

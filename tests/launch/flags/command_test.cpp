@@ -16,9 +16,9 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(MakeCommand, OnlyPythonFilesGetAnInterpreter) {
-  EXPECT_THAT(make_command({.program = {"./train", "a.py"}}), ElementsAre("./train", "a.py"));
-  EXPECT_THAT(make_command({.program = {"train.sh"}}), ElementsAre("train.sh"));
-  EXPECT_THAT(make_command({.program = {"dir/train.py", "--x"}}),
+  EXPECT_THAT(launch::make_command({.program = {"./train", "a.py"}}), ElementsAre("./train", "a.py"));
+  EXPECT_THAT(launch::make_command({.program = {"train.sh"}}), ElementsAre("train.sh"));
+  EXPECT_THAT(launch::make_command({.program = {"dir/train.py", "--x"}}),
               ElementsAre("python3", "-u", "dir/train.py", "--x"));
 }
 
@@ -26,7 +26,7 @@ TEST(MakeCommand, OnlyPythonFilesGetAnInterpreter) {
 TEST(MakeCommand, WhatOnlyPythonCanRunGetsItToo) {
   const test::TempFolder folder;
   const auto command_of = [&](const std::string& program, bool is_here = true) {
-    return make_command({.program = {program, "a"}, .is_here = is_here});
+    return launch::make_command({.program = {program, "a"}, .is_here = is_here});
   };
   const auto python = [](const std::string& program) {
     return std::vector<std::string>{"python3", "-u", program, "a"};
@@ -55,7 +55,7 @@ TEST(MakeCommand, WhatOnlyPythonCanRunGetsItToo) {
 }
 
 TEST(MakeCommand, RunPathPassesTheScriptsOwnArguments) {
-  const auto command = make_command({.program = {"/x/app", "1"}, .run_path = true});
+  const auto command = launch::make_command({.program = {"/x/app", "1"}, .run_path = true});
   ASSERT_EQ(command.size(), 6u);
   EXPECT_EQ(command[2], "-c");
   EXPECT_EQ(command[4], "/x/app");
@@ -63,31 +63,31 @@ TEST(MakeCommand, RunPathPassesTheScriptsOwnArguments) {
 }
 
 TEST(MakeCommand, RefusesWhatContradictsItself) {
-  EXPECT_THROW(make_command({}), UsageError);
-  EXPECT_THROW(make_command({.program = {"x"}, .module = true, .no_python = true}), UsageError);
-  EXPECT_THROW(make_command({.program = {"x"}, .module = true, .run_path = true}), UsageError);
-  EXPECT_THROW(make_command({.program = {"x"}, .run_path = true, .no_python = true}), UsageError);
+  EXPECT_THROW(launch::make_command({}), UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .no_python = true}), UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .run_path = true}), UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .run_path = true, .no_python = true}), UsageError);
 }
 
 TEST(FillPlaceholders, OnlyExactNamesInArguments) {
-  const RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
-  EXPECT_THAT(fill_placeholders(
+  const launch::RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
+  EXPECT_THAT(launch::fill_placeholders(
                   {"{rank}", "--rank={rank}/{world_size}", "{local_rank}{local_rank}"}, numbers),
               ElementsAre("{rank}", "--rank=5/8", "11"));
-  EXPECT_THAT(fill_placeholders({"x", "{node}", "{ rank }", "{{rank}}", "{}", "{rank"}, numbers),
+  EXPECT_THAT(launch::fill_placeholders({"x", "{node}", "{ rank }", "{{rank}}", "{}", "{rank"}, numbers),
               ElementsAre("x", "{node}", "{ rank }", "{5}", "{}", "{rank"));
 }
 
 TEST(FillPlaceholders, ABackslashKeepsThem) {
-  const RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
-  EXPECT_THAT(fill_placeholders(
+  const launch::RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
+  EXPECT_THAT(launch::fill_placeholders(
                   {"x", "\\{rank}", "a\\{local_rank}b{rank}", "\\{rank}{rank}", "\\n"}, numbers),
               ElementsAre("x", "{rank}", "a{local_rank}b5", "{rank}5", "\\n"));
 }
 
 TEST(FillPlaceholders, AShellsVariableIsItsOwnButTorchrunsIsReplaced) {
-  const RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
-  EXPECT_THAT(fill_placeholders({"sh", "-c", "echo ${rank} $rank ${local_rank}"}, numbers),
+  const launch::RankNumbers numbers{.rank = 5, .local_rank = 1, .world_size = 8};
+  EXPECT_THAT(launch::fill_placeholders({"sh", "-c", "echo ${rank} $rank ${local_rank}"}, numbers),
               ElementsAre("sh", "-c", "echo ${rank} $rank 1"));
 }
 

@@ -22,12 +22,12 @@ class DryRun : public ::testing::Test {
                    std::map<std::string, std::string> env = {}) {
     arguments.insert(arguments.begin(), {"run", "--dry-run"});
     env["XDG_CONFIG_HOME"] = folder_.path();
-    const Output output = run_lockstep(std::move(arguments), std::move(env));
+    const base::Output output = run_lockstep(std::move(arguments), std::move(env));
     EXPECT_TRUE(output.status.ok()) << output.err;
     EXPECT_EQ(output.err, "");
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "something was written";
     std::string out = output.out;
-    const std::string host = " on " + host_name() + ":";
+    const std::string host = " on " + base::host_name() + ":";
     for (size_t at = out.find(host); at != std::string::npos; at = out.find(host)) {
       out.replace(at, host.size(), " on HOST:");
     }

@@ -30,7 +30,7 @@ const std::vector<std::string> kAwkward{"./train",    "two words",   "it's",    
                                         "#SBATCH -x", "{rank}",      "--flag=*", "# no: comment",
                                         "- x: [1]",   "한글 \u2028", "\x7f\x01", "$$(A) $$"};
 
-EmitOptions awkward_options() {
+launch::EmitOptions awkward_options() {
   return {.job_name = "train-1",
           .num_nodes = 3,
           .procs_per_node = "4",
@@ -50,17 +50,17 @@ std::vector<std::string> split(const std::string& text, char separator) {
 // Runs the script with a srun that writes the secret and its arguments and fails with 7.
 std::vector<std::string> srun_saw(const std::string& script) {
   const std::string srun = "srun() { printf '%s\\0' \"$LOCKSTEP_JOB_SECRET\" \"$@\"; return 7; }\n";
-  const Output output =
-      run_process({.argv = {"bash", "-c", srun + script}}, Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = {"bash", "-c", srun + script}}, base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 7) << output.err;
   EXPECT_EQ(output.err, "");
   return split(output.out, '\0');
 }
 
 TEST(EmitSlurm, TheScriptPassesEveryArgumentAsItIs) {
-  const std::string script = emit_slurm(awkward_options());
-  const Output check =
-      run_process({.argv = {"bash", "-n", "-c", script}}, Deadline::after(kPatience));
+  const std::string script = launch::emit_slurm(awkward_options());
+  const base::Output check =
+      base::run_process({.argv = {"bash", "-n", "-c", script}}, base::Deadline::after(kPatience));
   EXPECT_TRUE(check.status.ok()) << check.err;
   EXPECT_THAT(script, Not(HasSubstr("\r")));
   const auto saw = srun_saw(script);
@@ -76,22 +76,22 @@ TEST(EmitSlurm, TheScriptPassesEveryArgumentAsItIs) {
 }
 
 TEST(EmitSlurm, MakesAnotherSecretInEachRun) {
-  const std::string script = emit_slurm(awkward_options());
+  const std::string script = launch::emit_slurm(awkward_options());
   const std::string first = srun_saw(script).at(0);
   EXPECT_THAT(first, SizeIs(64));
   EXPECT_NE(srun_saw(script).at(0), first);
 }
 
 TEST(EmitSlurm, AsksForWhatTheJobNeeds) {
-  EmitOptions options = awkward_options();
-  EXPECT_THAT(emit_slurm(options), HasSubstr("#SBATCH --exclusive"));
-  EXPECT_THAT(emit_slurm(options), Not(HasSubstr("--time")));
+  launch::EmitOptions options = awkward_options();
+  EXPECT_THAT(launch::emit_slurm(options), HasSubstr("#SBATCH --exclusive"));
+  EXPECT_THAT(launch::emit_slurm(options), Not(HasSubstr("--time")));
   options.cpus_per_node = 16;
   options.gpus_per_node = 4;
   options.time_limit = std::chrono::hours(26) + std::chrono::seconds(61);
   options.image = "/images/job one.sqsh";
   options.mounts = {"/data:/data:ro"};
-  const std::string script = emit_slurm(options);
+  const std::string script = launch::emit_slurm(options);
   for (const char* line : {"#!/bin/bash\n", "\n#SBATCH --job-name=train-1\n",
                            "\n#SBATCH --nodes=3\n", "\n#SBATCH --cpus-per-task=16\n",
                            "\n#SBATCH --gpus-per-node=4\n", "\n#SBATCH --time=1-02:01:01\n",
@@ -101,62 +101,62 @@ TEST(EmitSlurm, AsksForWhatTheJobNeeds) {
 }
 
 TEST(EmitSlurm, TheGraceIsTheOneItPromises) {
-  EmitOptions options = awkward_options();
+  launch::EmitOptions options = awkward_options();
   options.stop_grace = std::chrono::seconds(300);
-  EXPECT_THAT(emit_slurm(options),
+  EXPECT_THAT(launch::emit_slurm(options),
               AllOf(HasSubstr("\n#SBATCH --signal=TERM@300\n"), HasSubstr(" --stop-grace 300 "),
                     HasSubstr("300 seconds before the time limit")));
 }
 
 TEST(EmitSlurm, ARangeStaysARangeAndTheFolderIsKept) {
-  EmitOptions options = awkward_options();
+  launch::EmitOptions options = awkward_options();
   options.max_nodes = 5;
   options.folder = "/tmp";
-  EXPECT_THAT(emit_slurm(options),
+  EXPECT_THAT(launch::emit_slurm(options),
               AllOf(HasSubstr("\n#SBATCH --nodes=3-5  #"), HasSubstr("\ncd /tmp || exit 1\n")));
-  srun_saw(emit_slurm(options));
+  srun_saw(launch::emit_slurm(options));
 }
 
-RunFlags flags_for(const std::string& kind) {
-  RunFlags flags;
+launch::RunFlags flags_for(const std::string& kind) {
+  launch::RunFlags flags;
   flags.emit = kind;
   flags.program = {"./train"};
   return flags;
 }
 
 TEST(EmitOptions, WhatTheSchedulerDecidesIsRefused) {
-  const auto says = [](void (*change)(RunFlags&)) {
-    RunFlags flags = flags_for("slurm");
+  const auto says = [](void (*change)(launch::RunFlags&)) {
+    launch::RunFlags flags = flags_for("slurm");
     change(flags);
-    return refusal([&] { emit_options(flags, {}); });
+    return refusal([&] { launch::emit_options(flags, {}); });
   };
-  EXPECT_EQ(says([](RunFlags&) {}), "none");
-  EXPECT_THAT(says([](RunFlags& f) { f.hosts = "a,b"; }),
+  EXPECT_EQ(says([](launch::RunFlags&) {}), "none");
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.hosts = "a,b"; }),
               AllOf(HasSubstr("--hosts would be the same on every node"), HasSubstr("--nnodes N")));
-  EXPECT_THAT(says([](RunFlags& f) { f.node_rank = "1"; }), HasSubstr("--node-rank would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.standalone = true; }), HasSubstr("--standalone would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.local_nodes = "2"; }), HasSubstr("--local-nodes would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.rdzv_endpoint = "a:1"; }), HasSubstr("--rdzv-endpoint"));
-  EXPECT_THAT(says([](RunFlags& f) { f.hostfile = "hosts"; }), HasSubstr("--hostfile would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.master_addr = "a"; }), HasSubstr("--master-addr would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.master_port = "1"; }), HasSubstr("--master-port would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.rdzv_backend = "c10d"; }), HasSubstr("--rdzv-backend"));
-  EXPECT_THAT(says([](RunFlags& f) { f.env = {"A=1"}; }), HasSubstr("--env would be"));
-  EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "gpu"; }),
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.node_rank = "1"; }), HasSubstr("--node-rank would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.standalone = true; }), HasSubstr("--standalone would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.local_nodes = "2"; }), HasSubstr("--local-nodes would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_endpoint = "a:1"; }), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.hostfile = "hosts"; }), HasSubstr("--hostfile would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_addr = "a"; }), HasSubstr("--master-addr would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_port = "1"; }), HasSubstr("--master-port would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_backend = "c10d"; }), HasSubstr("--rdzv-backend"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.env = {"A=1"}; }), HasSubstr("--env would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "gpu"; }),
               HasSubstr("give --gpus-per-node N too"));
-  EXPECT_THAT(says([](RunFlags& f) { f.nproc_per_node = "many"; }), HasSubstr("many is unknown"));
-  EXPECT_THAT(says([](RunFlags& f) { f.max_restarts = "-1"; }), HasSubstr("--max-restarts -1"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "many"; }), HasSubstr("many is unknown"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.max_restarts = "-1"; }), HasSubstr("--max-restarts -1"));
 }
 
 TEST(EmitOptions, AreWhatTheFlagsSay) {
-  RunFlags flags = flags_for("slurm");
+  launch::RunFlags flags = flags_for("slurm");
   flags.nnodes = "2:4";
   flags.nproc_per_node = "gpu";
   flags.gpus_per_node = "8";
   flags.stop_grace = "300.5";
   flags.max_restarts = "2";
-  const EmitOptions options =
-      emit_options(flags, {"--nnodes=2:4", "--nproc-per-node=gpu", "--gpus-per-node=8",
+  const launch::EmitOptions options =
+      launch::emit_options(flags, {"--nnodes=2:4", "--nproc-per-node=gpu", "--gpus-per-node=8",
                            "--stop-grace=300.5", "--log-dir=logs", "--emit=slurm"});
   EXPECT_EQ(options.num_nodes, 2);
   EXPECT_EQ(options.max_nodes, 4);
@@ -166,15 +166,15 @@ TEST(EmitOptions, AreWhatTheFlagsSay) {
   EXPECT_TRUE(options.program.starts_with('/')) << options.program;
   EXPECT_EQ(options.folder, std::filesystem::current_path());
   EXPECT_THAT(options.flags, ElementsAreArray({"--log-dir=logs"}));
-  EXPECT_THAT(emit_slurm(options), AllOf(HasSubstr("--gpus-per-node=8\n"), HasSubstr("--nodes=2-4"),
+  EXPECT_THAT(launch::emit_slurm(options), AllOf(HasSubstr("--gpus-per-node=8\n"), HasSubstr("--nodes=2-4"),
                                          HasSubstr(options.program + " run")));
-  EXPECT_EQ(emit_options(flags_for("kubernetes"), {}).program, "lockstep")
+  EXPECT_EQ(launch::emit_options(flags_for("kubernetes"), {}).program, "lockstep")
       << "an image has its own";
 }
 
 TEST(EmitSlurm, RefusesWhatItCannotSay) {
-  const auto says = [](const EmitOptions& options) {
-    return refusal([&] { emit_slurm(options); });
+  const auto says = [](const launch::EmitOptions& options) {
+    return refusal([&] { launch::emit_slurm(options); });
   };
   EXPECT_THAT(says({.job_name = "a b", .command = {"x"}}), HasSubstr("'a b' is no job name"));
   EXPECT_THAT(says({.job_name = "", .command = {"x"}}), HasSubstr("'' is no job name"));
@@ -190,8 +190,8 @@ std::optional<nlohmann::json> parse_yaml(const std::string& text) {
       "import sys, json\n"
       "try:\n    import yaml\nexcept ImportError:\n    sys.exit(3)\n"
       "json.dump(list(yaml.safe_load_all(sys.argv[1])), sys.stdout)\n";
-  const Output output =
-      run_process({.argv = {"/usr/bin/python3", "-c", script, text}}, Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = {"/usr/bin/python3", "-c", script, text}}, base::Deadline::after(kPatience));
   if (output.status.code == 3) {
     return std::nullopt;
   }
@@ -211,9 +211,9 @@ std::string expanded(const std::string& text) {
 }
 
 TEST(EmitKubernetes, TheManifestPassesEveryArgumentAsItIs) {
-  EmitOptions options = awkward_options();
+  launch::EmitOptions options = awkward_options();
   options.image = "registry:5000/team/train:1";
-  const auto documents = parse_yaml(emit_kubernetes(options));
+  const auto documents = parse_yaml(launch::emit_kubernetes(options));
   if (!documents) {
     GTEST_SKIP() << "/usr/bin/python3 has no yaml";
   }
@@ -234,7 +234,7 @@ TEST(EmitKubernetes, TheManifestPassesEveryArgumentAsItIs) {
 }
 
 TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
-  EmitOptions options = awkward_options();
+  launch::EmitOptions options = awkward_options();
   options.max_restarts = 2;
   options.stop_grace = std::chrono::seconds(300);
   options.image = "train:1";
@@ -242,7 +242,7 @@ TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
   options.gpus_per_node = 8;
   options.time_limit = std::chrono::hours(1);
   options.mounts = {"/nfs/data:/data:ro", "scratch:/checkpoints"};
-  const auto documents = parse_yaml(emit_kubernetes(options));
+  const auto documents = parse_yaml(launch::emit_kubernetes(options));
   if (!documents) {
     GTEST_SKIP() << "/usr/bin/python3 has no yaml";
   }
@@ -280,11 +280,11 @@ TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
 }
 
 TEST(EmitKubernetes, RefusesWhatItCannotSay) {
-  const auto says = [](EmitOptions options) { return refusal([&] { emit_kubernetes(options); }); };
-  const EmitOptions right{.image = "train:1", .command = {"x"}};
+  const auto says = [](launch::EmitOptions options) { return refusal([&] { launch::emit_kubernetes(options); }); };
+  const launch::EmitOptions right{.image = "train:1", .command = {"x"}};
   EXPECT_EQ(says(right), "none");
   for (const char* name : {"", "Train", "1st", "a_b", "a-", "a.b"}) {
-    EmitOptions options = right;
+    launch::EmitOptions options = right;
     options.job_name = name;
     EXPECT_THAT(says(options), HasSubstr(fmt::format("'{}' is no job name", name)));
   }
@@ -297,21 +297,21 @@ TEST(EmitKubernetes, RefusesWhatItCannotSay) {
   EXPECT_THAT(says({.image = "job.sqsh", .command = {"x"}}), HasSubstr("is a squashfs file"));
   EXPECT_THAT(says({.image = "a", .command = {"\xff"}}), HasSubstr("is not UTF-8"));
   for (const char* mount : {"", "/a", ":/b", "/a:b", "/a:/b:rw", "/a:/b:ro:ro"}) {
-    EmitOptions options = right;
+    launch::EmitOptions options = right;
     options.mounts = {mount};
     EXPECT_THAT(says(options), HasSubstr("is not SRC:DST or SRC:DST:ro"));
   }
 }
 
 TEST(EmitKubernetes, WithoutRestartsALostPodEndsTheJob) {
-  const std::string manifest = emit_kubernetes({.image = "train:1", .command = {"x"}});
+  const std::string manifest = launch::emit_kubernetes({.image = "train:1", .command = {"x"}});
   EXPECT_THAT(manifest, HasSubstr("backoffLimit: 0"));
   EXPECT_THAT(manifest, Not(HasSubstr("podFailurePolicy")));
 }
 
 TEST(EmitKubernetes, EachManifestHasItsOwnSecret) {
-  const EmitOptions options{.image = "train:1", .command = {"x"}};
-  EXPECT_NE(emit_kubernetes(options), emit_kubernetes(options));
+  const launch::EmitOptions options{.image = "train:1", .command = {"x"}};
+  EXPECT_NE(launch::emit_kubernetes(options), launch::emit_kubernetes(options));
 }
 
 }  // namespace

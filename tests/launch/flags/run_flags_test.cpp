@@ -14,23 +14,23 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-LaunchOptions meaning(RunFlags flags, const RunHost& host = {}) {
+launch::LaunchOptions meaning(launch::RunFlags flags, const launch::RunHost& host = {}) {
   if (flags.program.empty()) {
     flags.program = {"./x"};
   }
-  return launch_options(flags, host);
+  return launch::launch_options(flags, host);
 }
 
 // Two nodes that take their places as they come; the tests change what they are about.
-RunFlags two_nodes() {
+launch::RunFlags two_nodes() {
   return {.nnodes = "2", .rdzv_backend = "lockstep", .rdzv_endpoint = "head"};
 }
 
-RunFlags two_static() {
+launch::RunFlags two_static() {
   return {.nnodes = "2", .node_rank = "1", .master_addr = "head"};
 }
 
-std::string refusal(const RunFlags& flags, const RunHost& host = {}) {
+std::string refusal(const launch::RunFlags& flags, const launch::RunHost& host = {}) {
   try {
     meaning(flags, host);
   } catch (const UsageError& error) {
@@ -40,31 +40,31 @@ std::string refusal(const RunFlags& flags, const RunHost& host = {}) {
 }
 
 TEST(RunFlags, NothingGivenIsOneRankOnOneNode) {
-  const LaunchOptions options = meaning({});
+  const launch::LaunchOptions options = meaning({});
   EXPECT_EQ(options.min_nodes, 1);
   EXPECT_EQ(options.max_nodes, 1);
   EXPECT_EQ(options.procs_per_node, 1);
   EXPECT_EQ(options.local_nodes, 1);
-  EXPECT_EQ(options.meeting.endpoint, "");
-  EXPECT_EQ(options.meeting.job_id, "");
-  EXPECT_EQ(options.meeting.node_rank, -1);
+  EXPECT_EQ(options.rendezvous.endpoint, "");
+  EXPECT_EQ(options.rendezvous.job_id, "");
+  EXPECT_EQ(options.rendezvous.node_rank, -1);
   EXPECT_EQ(options.master_port, 0);
   EXPECT_EQ(options.max_restarts, 0);
   EXPECT_EQ(options.role, "default");
   EXPECT_EQ(options.stop_grace, 10s);
-  EXPECT_EQ(options.placement.bind, BindMode::None);
+  EXPECT_EQ(options.placement.bind, launch::BindMode::None);
   EXPECT_TRUE(options.output.prefix);
   EXPECT_THAT(options.command, ElementsAre("./x"));
 }
 
 TEST(RunFlags, Nnodes) {
-  RunFlags flags = two_nodes();
+  launch::RunFlags flags = two_nodes();
   EXPECT_EQ(meaning(flags).min_nodes, 2);
   EXPECT_EQ(meaning(flags).max_nodes, 2);
   flags.nnodes = "1:4";
   EXPECT_EQ(meaning(flags).min_nodes, 1);
   EXPECT_EQ(meaning(flags).max_nodes, 4);
-  EXPECT_EQ(meaning({.nnodes = "1:1"}).meeting.endpoint, "");
+  EXPECT_EQ(meaning({.nnodes = "1:1"}).rendezvous.endpoint, "");
   for (const char* text : {"0", "4:2", "1:2:3", "x", ":", "2:", "99999", "0:1", "-1"}) {
     flags.nnodes = text;
     EXPECT_THAT(refusal(flags), HasSubstr("is neither a number of nodes nor MIN:MAX")) << text;
@@ -72,7 +72,7 @@ TEST(RunFlags, Nnodes) {
 }
 
 TEST(RunFlags, NprocPerNode) {
-  const RunHost cpus{.num_cores = 6}, gpus{.num_cores = 6, .num_gpus = 4};
+  const launch::RunHost cpus{.num_cores = 6}, gpus{.num_cores = 6, .num_gpus = 4};
   EXPECT_EQ(meaning({.nproc_per_node = "3"}, gpus).procs_per_node, 3);
   EXPECT_EQ(meaning({.nproc_per_node = "auto"}, gpus).procs_per_node, 4);
   EXPECT_EQ(meaning({.nproc_per_node = "auto"}, cpus).procs_per_node, 6);
@@ -87,27 +87,27 @@ TEST(RunFlags, NprocPerNode) {
 }
 
 TEST(RunFlags, StaticNodesAreToldTheirPlace) {
-  RunFlags flags = two_static();
-  LaunchOptions options = meaning(flags);
-  EXPECT_EQ(options.meeting.endpoint, "head:29500");
-  EXPECT_EQ(options.meeting.node_rank, 1);
-  EXPECT_EQ(options.meeting.is_head, std::optional(false));
-  EXPECT_EQ(options.meeting.job_id, "none");
+  launch::RunFlags flags = two_static();
+  launch::LaunchOptions options = meaning(flags);
+  EXPECT_EQ(options.rendezvous.endpoint, "head:29500");
+  EXPECT_EQ(options.rendezvous.node_rank, 1);
+  EXPECT_EQ(options.rendezvous.is_head, std::optional(false));
+  EXPECT_EQ(options.rendezvous.job_id, "none");
   EXPECT_EQ(options.master_port, 0);
   flags.node_rank = "0";
   flags.master_port = "1234";
   flags.master_addr = "[fe80::1]";
   options = meaning(flags);
-  EXPECT_EQ(options.meeting.endpoint, "[fe80::1]:1234");
-  EXPECT_EQ(options.meeting.is_head, std::optional(true));
+  EXPECT_EQ(options.rendezvous.endpoint, "[fe80::1]:1234");
+  EXPECT_EQ(options.rendezvous.is_head, std::optional(true));
   flags.rdzv_backend = "static";
   flags.master_addr = "";
   flags.rdzv_endpoint = "other:7";
-  EXPECT_EQ(meaning(flags).meeting.endpoint, "other:7");
+  EXPECT_EQ(meaning(flags).rendezvous.endpoint, "other:7");
 }
 
 TEST(RunFlags, StaticRefusals) {
-  RunFlags flags = two_static();
+  launch::RunFlags flags = two_static();
   flags.node_rank = "";
   EXPECT_THAT(refusal(flags), HasSubstr("--nnodes 2 needs --node-rank"));
   for (const char* rank : {"2", "-1", "x"}) {
@@ -131,23 +131,23 @@ TEST(RunFlags, StaticRefusals) {
 }
 
 TEST(RunFlags, RdzvBackendsThatMeetAtAnEndpoint) {
-  RunFlags flags = two_nodes();
+  launch::RunFlags flags = two_nodes();
   for (const char* backend : {"lockstep", "c10d", ""}) {
     flags.rdzv_backend = backend;
-    const MeetingOptions meeting = meaning(flags).meeting;
-    EXPECT_EQ(meeting.endpoint, "head:29400");
-    EXPECT_EQ(meeting.node_rank, -1);
-    EXPECT_EQ(meeting.is_head, std::nullopt);
+    const launch::RendezvousOptions rendezvous = meaning(flags).rendezvous;
+    EXPECT_EQ(rendezvous.endpoint, "head:29400");
+    EXPECT_EQ(rendezvous.node_rank, -1);
+    EXPECT_EQ(rendezvous.is_head, std::nullopt);
   }
   for (const auto& [text, endpoint] : std::map<std::string, std::string>{{"h:1", "h:1"},
                                                                          {"[::1]", "[::1]:29400"},
                                                                          {"[::1]:5", "[::1]:5"},
                                                                          {"::1", "[::1]:29400"}}) {
     flags.rdzv_endpoint = text;
-    EXPECT_EQ(meaning(flags).meeting.endpoint, endpoint);
+    EXPECT_EQ(meaning(flags).rendezvous.endpoint, endpoint);
   }
   flags.node_rank = "1";
-  EXPECT_EQ(meaning(flags).meeting.node_rank, 1);
+  EXPECT_EQ(meaning(flags).rendezvous.node_rank, 1);
   flags.rdzv_endpoint = "h:x";
   EXPECT_THAT(refusal(flags), HasSubstr("--rdzv-endpoint: h:x is not HOST:PORT"));
   flags = {.nnodes = "2", .rdzv_backend = "c10d"};
@@ -159,11 +159,11 @@ TEST(RunFlags, RdzvBackendsThatMeetAtAnEndpoint) {
 }
 
 TEST(RunFlags, OneNodeMeetsNobody) {
-  EXPECT_EQ(meaning({.rdzv_backend = "c10d", .rdzv_endpoint = "h:1"}).meeting.endpoint, "");
-  EXPECT_EQ(meaning({.rdzv_endpoint = "localhost:0", .standalone = true}).meeting.endpoint, "");
+  EXPECT_EQ(meaning({.rdzv_backend = "c10d", .rdzv_endpoint = "h:1"}).rendezvous.endpoint, "");
+  EXPECT_EQ(meaning({.rdzv_endpoint = "localhost:0", .standalone = true}).rendezvous.endpoint, "");
   EXPECT_EQ(meaning({.node_rank = "0", .master_addr = "h", .master_port = "77"}).master_port, 77);
-  EXPECT_EQ(meaning({.rdzv_id = "job-1"}).meeting.job_id, "job-1");
-  RunFlags flags = two_nodes();
+  EXPECT_EQ(meaning({.rdzv_id = "job-1"}).rendezvous.job_id, "job-1");
+  launch::RunFlags flags = two_nodes();
   flags.standalone = true;
   EXPECT_THAT(refusal(flags), HasSubstr("--standalone is a job of one node and --nnodes 2 is not"));
   EXPECT_THAT(refusal({.nnodes = "2", .local_nodes = "2"}), HasSubstr("give one of them"));
@@ -171,15 +171,15 @@ TEST(RunFlags, OneNodeMeetsNobody) {
   EXPECT_THAT(refusal({.master_port = "65536"}), HasSubstr("--master-port 65536 is not"));
 }
 
-TEST(RunFlags, TheRestOfTheMeeting) {
-  RunFlags flags = two_nodes();
+TEST(RunFlags, TheRestOfTheRendezvous) {
+  launch::RunFlags flags = two_nodes();
   flags.rdzv_id = "run-7.a@b";
   flags.local_addr = "eth1";
   flags.secret_file = "/s";
-  const MeetingOptions meeting = meaning(flags).meeting;
-  EXPECT_EQ(meeting.job_id, "run-7.a@b");
-  EXPECT_EQ(meeting.local_addr, "eth1");
-  EXPECT_EQ(meeting.secret_file, "/s");
+  const launch::RendezvousOptions rendezvous = meaning(flags).rendezvous;
+  EXPECT_EQ(rendezvous.job_id, "run-7.a@b");
+  EXPECT_EQ(rendezvous.local_addr, "eth1");
+  EXPECT_EQ(rendezvous.secret_file, "/s");
   for (const std::string& id :
        {std::string("../x"), std::string("a b"), std::string(".."), std::string(129, 'x')}) {
     EXPECT_THAT(refusal({.rdzv_id = id}), HasSubstr("cannot name a job"));
@@ -187,16 +187,16 @@ TEST(RunFlags, TheRestOfTheMeeting) {
 }
 
 TEST(RunFlags, RdzvConf) {
-  RunFlags flags = two_nodes();
+  launch::RunFlags flags = two_nodes();
   flags.rdzv_conf =
       "join_timeout=60,last_call_timeout=2,heartbeat_timeout=1.5,is_host=True,store_type=tcp,"
       "close_timeout=30,read_timeout=60,keep_alive_interval=5,keep_alive_max_attempt=3,use_libuv=1";
-  const MeetingOptions meeting = meaning(flags).meeting;
-  EXPECT_EQ(meeting.join_timeout, 60s);
-  EXPECT_EQ(meeting.last_call, 2s);
-  EXPECT_EQ(meeting.lost_after, 1500ms);
-  EXPECT_EQ(meeting.is_head, std::optional(true));
-  EXPECT_EQ(meaning({.rdzv_conf = "timeout=7"}).meeting.join_timeout, 7s);
+  const launch::RendezvousOptions rendezvous = meaning(flags).rendezvous;
+  EXPECT_EQ(rendezvous.join_timeout, 60s);
+  EXPECT_EQ(rendezvous.last_call, 2s);
+  EXPECT_EQ(rendezvous.lost_after, 1500ms);
+  EXPECT_EQ(rendezvous.is_head, std::optional(true));
+  EXPECT_EQ(meaning({.rdzv_conf = "timeout=7"}).rendezvous.join_timeout, 7s);
   EXPECT_THAT(refusal({.rdzv_conf = "is_host=maybe"}), HasSubstr("is neither true nor false"));
   EXPECT_THAT(refusal({.rdzv_conf = "store_type=file"}), HasSubstr("nodes meet over TCP only"));
   EXPECT_THAT(refusal({.rdzv_conf = "join_timeot=1"}), HasSubstr("did you mean join_timeout?"));
@@ -206,7 +206,7 @@ TEST(RunFlags, RdzvConf) {
 }
 
 TEST(RunFlags, Supervision) {
-  const LaunchOptions options = meaning({.max_restarts = "3",
+  const launch::LaunchOptions options = meaning({.max_restarts = "3",
                                          .stop_grace = "2.5",
                                          .signals_to_handle = "SIGTERM,USR1",
                                          .isolation = "guardian",
@@ -215,7 +215,7 @@ TEST(RunFlags, Supervision) {
   EXPECT_EQ(options.max_restarts, 3);
   EXPECT_EQ(options.stop_grace, 2500ms);
   EXPECT_THAT(options.stop_signals, ElementsAre(SIGTERM, SIGUSR1));
-  EXPECT_EQ(options.isolation, IsolationMode::Guardian);
+  EXPECT_EQ(options.isolation, base::IsolationMode::Guardian);
   EXPECT_EQ(meaning({}, {.shutdown_timeout = "7"}).stop_grace, 7s);
   EXPECT_EQ(meaning({.stop_grace = "1"}, {.shutdown_timeout = "7"}).stop_grace, 1s);
   EXPECT_THAT(refusal({}, {.shutdown_timeout = "x"}),
@@ -227,7 +227,7 @@ TEST(RunFlags, Supervision) {
 }
 
 TEST(RunFlags, Output) {
-  const OutputOptions output = meaning({.log_dir = "/logs",
+  const launch::OutputOptions output = meaning({.log_dir = "/logs",
                                         .redirects = "3",
                                         .tee = "0:1,12:2",
                                         .local_ranks_filter = "2,0,2",
@@ -242,7 +242,7 @@ TEST(RunFlags, Output) {
   EXPECT_THAT(output.stdout_filters, ElementsAre("a,b", "c"));
   EXPECT_THAT(output.stderr_filters, ElementsAre("loss"));
   EXPECT_FALSE(output.prefix);
-  const RunHost host{.prefix_template = "[${role_name} ${rank}] "};
+  const launch::RunHost host{.prefix_template = "[${role_name} ${rank}] "};
   EXPECT_EQ(meaning({.role = "actor"}, host).output.prefix_template, "[actor ${rank}] ");
   EXPECT_EQ(meaning({.role = "actor"}).role, "actor");
   EXPECT_EQ(meaning({.no_prefix = true}, host).output.prefix_template, "");
@@ -256,14 +256,14 @@ TEST(RunFlags, Output) {
 }
 
 TEST(RunFlags, Placement) {
-  EXPECT_EQ(meaning({.bind = "auto"}).placement.bind, BindMode::Auto);
-  EXPECT_EQ(meaning({.bind = "none"}).placement.bind, BindMode::None);
-  EXPECT_EQ(meaning({.bind = "core"}).placement.bind, BindMode::Core);
-  EXPECT_EQ(meaning({.bind = "numa"}).placement.bind, BindMode::Numa);
-  EXPECT_EQ(meaning({.numa_binding = "node"}).placement.bind, BindMode::Numa);
-  EXPECT_EQ(meaning({.numa_binding = "socket"}).placement.bind, BindMode::Socket);
-  EXPECT_EQ(meaning({.numa_binding = "exclusive"}).placement.bind, BindMode::Core);
-  EXPECT_EQ(meaning({.numa_binding = "core-complex"}).placement.bind, BindMode::CoreComplex);
+  EXPECT_EQ(meaning({.bind = "auto"}).placement.bind, launch::BindMode::Auto);
+  EXPECT_EQ(meaning({.bind = "none"}).placement.bind, launch::BindMode::None);
+  EXPECT_EQ(meaning({.bind = "core"}).placement.bind, launch::BindMode::Core);
+  EXPECT_EQ(meaning({.bind = "numa"}).placement.bind, launch::BindMode::Numa);
+  EXPECT_EQ(meaning({.numa_binding = "node"}).placement.bind, launch::BindMode::Numa);
+  EXPECT_EQ(meaning({.numa_binding = "socket"}).placement.bind, launch::BindMode::Socket);
+  EXPECT_EQ(meaning({.numa_binding = "exclusive"}).placement.bind, launch::BindMode::Core);
+  EXPECT_EQ(meaning({.numa_binding = "core-complex"}).placement.bind, launch::BindMode::CoreComplex);
   EXPECT_TRUE(meaning({.virtual_local_rank = true}).placement.virtual_local_rank);
   EXPECT_THAT(refusal({.bind = "gpu"}), HasSubstr("auto, none, core or numa"));
   EXPECT_THAT(refusal({.numa_binding = "core"}), HasSubstr("node, socket, exclusive"));

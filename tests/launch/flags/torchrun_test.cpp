@@ -55,7 +55,7 @@ TEST(Torchrun, EveryFlagIsKnownAndInTheTable) {
   const std::string folder = std::string(LOCKSTEP_SOURCE_DIR) + "/docs/concepts/";
   const std::set<std::string> known = flags_in(run_lockstep({"run", "--help"}).out);
   for (const char* name : {"torchrun.md", "torchrun.ko.md"}) {
-    const std::set<std::string> documented = flags_in(first_cells(read_file(folder + name)));
+    const std::set<std::string> documented = flags_in(first_cells(base::read_file(folder + name)));
     for (const std::string& flag : torchrun) {
       EXPECT_THAT(known, Contains(flag));
       EXPECT_THAT(documented, Contains(flag)) << name;
@@ -71,20 +71,20 @@ TEST(Torchrun, FlagsComeFromTheEnvironmentToo) {
   EXPECT_EQ(run_lockstep({"run", "echo", "x"}, env).out, "x\nx\n");
   EXPECT_EQ(run_lockstep({"run", "--nproc_per_node=1", "echo", "x"}, env).out, "x\n");
   EXPECT_EQ(run_lockstep({"run", "echo", "x"}, {{"PET_NO_PREFIX", "0"}}).out, "r0: x\n");
-  const Output mistake = run_lockstep({"run", "echo", "x"}, {{"PET_NNODES", "many"}});
+  const base::Output mistake = run_lockstep({"run", "echo", "x"}, {{"PET_NNODES", "many"}});
   EXPECT_EQ(mistake.status.code, 2);
   EXPECT_THAT(mistake.err, HasSubstr("--nnodes many is neither"));
   EXPECT_THAT(mistake.err, HasSubstr("set in the environment: PET_NNODES"));
 }
 
 TEST(Torchrun, PlaceholdersAreEachRanksOwn) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--local-nodes", "2", "--no-prefix", "echo", "{rank}-{local_rank}/{world_size}"});
   EXPECT_THAT(lines(output.out), UnorderedElementsAre("0-0/2", "1-0/2"));
 }
 
 TEST(Torchrun, PythonInAllItsForms) {
-  if (run_process({.argv = {"sh", "-c", "command -v python3"}}, Deadline::after(kPatience))
+  if (base::run_process({.argv = {"sh", "-c", "command -v python3"}}, base::Deadline::after(kPatience))
           .out.empty()) {
     GTEST_SKIP() << "no python3";
   }
@@ -98,9 +98,9 @@ TEST(Torchrun, PythonInAllItsForms) {
   EXPECT_EQ(run_lockstep({"run", "-m", "script", "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", "--run-path", script, "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", "--no-python", script}).status.code, 126);
-  const std::string plain = folder.file("plain", read_file(script));
+  const std::string plain = folder.file("plain", base::read_file(script));
   fs::create_directory(folder.at("package"));
-  folder.file("package/__main__.py", read_file(script));
+  folder.file("package/__main__.py", base::read_file(script));
   EXPECT_EQ(run_lockstep({"run", plain, "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", folder.at("package"), "a", "--b"}, env).out, expected);
   EXPECT_EQ(run_lockstep({"run", "--no-python", plain}).status.code, 126);
@@ -109,7 +109,7 @@ TEST(Torchrun, PythonInAllItsForms) {
 }
 
 TEST(Torchrun, OfAFlagGivenTwiceTheLastCounts) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--nproc-per-node=8", "--nproc_per_node", "2", "--no-prefix",
                     "--no-prefix", "--stop-grace=1", "--shutdown-timeout=2", "echo", "hi"});
   EXPECT_EQ(output.status.code, 0) << output.err;
@@ -124,24 +124,24 @@ TEST(Torchrun, RedirectsAndTeeByLocalRank) {
     std::vector<std::string> arguments{"run", "--nproc-per-node", "2", "--log-dir", folder.path()};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     arguments.insert(arguments.end(), {"sh", "-c", "echo out; echo err >&2"});
-    const Output output = run_lockstep(arguments);
+    const base::Output output = run_lockstep(arguments);
     EXPECT_EQ(output.out, "r1: out\n");
     EXPECT_EQ(output.err, "r1: err\n");
     const std::string place = attempt_folder(folder.path());
-    EXPECT_EQ(read_file(place + "/rank_0/stdout.log"), "out\n");
-    EXPECT_EQ(read_file(place + "/rank_0/stderr.log"), "err\n");
-    EXPECT_EQ(read_file(place + "/rank_1/stdout.log"), "out\n");
+    EXPECT_EQ(base::read_file(place + "/rank_0/stdout.log"), "out\n");
+    EXPECT_EQ(base::read_file(place + "/rank_0/stderr.log"), "err\n");
+    EXPECT_EQ(base::read_file(place + "/rank_1/stdout.log"), "out\n");
     EXPECT_FALSE(fs::exists(place + "/rank_1/stderr.log"));
   }
 }
 
 TEST(Torchrun, AFullDiskUnderARedirectCostsTheLogOnly) {
   TempFolder folder;
-  const Output output =
-      run_process({.argv = {"sh", "-c",
+  const base::Output output =
+      base::run_process({.argv = {"sh", "-c",
                             "ulimit -f 1; exec " + lockstep_program() + " run -r 3 --log-dir " +
                                 folder.path() + " sh -c 'seq 1 4000; exit 3'"}},
-                  Deadline::after(kPatience));
+                  base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 3);
   EXPECT_EQ(output.out, "");
   EXPECT_EQ(count(output.err, "going on without this log file"), 1) << output.err;
@@ -149,14 +149,14 @@ TEST(Torchrun, AFullDiskUnderARedirectCostsTheLogOnly) {
 
 TEST(Torchrun, RedirectsWithoutAFolderMakeOneAndSayWhere) {
   TempFolder folder;
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--redirects", "3", "echo", "hi"}, {{"TMPDIR", folder.path()}});
   EXPECT_EQ(output.out, "");
   EXPECT_EQ(count(output.err, "log files are in " + folder.path() + "/lockstep_logs_"), 1)
       << output.err;
   const fs::path made = fs::directory_iterator(folder.path())->path();
-  EXPECT_EQ(read_file(attempt_folder(made) + "/rank_0/stdout.log"), "hi\n");
-  const Output refused =
+  EXPECT_EQ(base::read_file(attempt_folder(made) + "/rank_0/stdout.log"), "hi\n");
+  const base::Output refused =
       run_lockstep({"run", "-r", "3", "echo", "hi"}, {{"TMPDIR", folder.path() + "/none"}});
   EXPECT_EQ(refused.status.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("--log-dir chooses another folder"));
@@ -164,11 +164,11 @@ TEST(Torchrun, RedirectsWithoutAFolderMakeOneAndSayWhere) {
 
 TEST(Torchrun, LocalRanksFilterIsForTheConsole) {
   TempFolder folder;
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--local-nodes", "2", "--nproc-per-node", "3", "--local-ranks-filter",
                     "0,2", "--log-dir", folder.path(), "--no-prefix", "sh", "-c", "echo $RANK"});
   EXPECT_THAT(lines(output.out), UnorderedElementsAre("0", "2", "3", "5"));
-  EXPECT_EQ(read_file(attempt_folder(folder.path()) + "/rank_1/stdout.log"), "1\n");
+  EXPECT_EQ(base::read_file(attempt_folder(folder.path()) + "/rank_1/stdout.log"), "1\n");
 }
 
 TEST(Torchrun, DuplicateFiltersCopyLines) {
@@ -177,12 +177,12 @@ TEST(Torchrun, DuplicateFiltersCopyLines) {
                 "--duplicate-stderr-filters", "warn", "sh", "-c",
                 "echo loss 1; echo other; printf 'lr 2'; echo a warning >&2; echo loss >&2"});
   const std::string place = attempt_folder(folder.path());
-  EXPECT_EQ(read_file(place + "/filtered_stdout_n0.log"), "r0: loss 1\nr0: lr 2\n");
-  EXPECT_EQ(read_file(place + "/filtered_stderr_n0.log"), "r0: a warning\n");
+  EXPECT_EQ(base::read_file(place + "/filtered_stdout_n0.log"), "r0: loss 1\nr0: lr 2\n");
+  EXPECT_EQ(base::read_file(place + "/filtered_stderr_n0.log"), "r0: a warning\n");
 }
 
 TEST(Torchrun, PrefixTemplate) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--role", "actor", "echo", "hi"},
       {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name}${local_rank} ${rank}] "}});
   EXPECT_EQ(output.out, "[actor0 0] hi\n");
@@ -194,23 +194,23 @@ TEST(Torchrun, AnErrorFileIsReadAndRemovedOrKeptInTheLogs) {
       "echo $TORCHELASTIC_ERROR_FILE; echo '{\"message\": \"E\"}' > $TORCHELASTIC_ERROR_FILE; exit "
       "1";
   const std::map<std::string, std::string> env{{"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", ""}};
-  const Output output = run_lockstep({"run", "--no-prefix", "sh", "-c", script}, env);
+  const base::Output output = run_lockstep({"run", "--no-prefix", "sh", "-c", script}, env);
   EXPECT_THAT(output.out, HasSubstr(folder.path() + "/lockstep_error_"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
   run_lockstep({"run", "--log-dir", folder.path(), "sh", "-c", script}, env);
-  EXPECT_THAT(read_file(attempt_folder(folder.path()) + "/rank_0/error.json"), HasSubstr("E"));
+  EXPECT_THAT(base::read_file(attempt_folder(folder.path()) + "/rank_0/error.json"), HasSubstr("E"));
 }
 
 TEST(Torchrun, RanksAreBoundToTheirOwnCores) {
   const std::string script = "grep Cpus_allowed_list /proc/self/status";
-  const Output one = run_lockstep({"run", "--bind", "auto", "sh", "-c", script});
+  const base::Output one = run_lockstep({"run", "--bind", "auto", "sh", "-c", script});
   EXPECT_EQ(one.status.code, 0) << one.err;
   EXPECT_THAT(one.err, HasSubstr("each rank bound to cores of its own"));
-  const Output refused =
+  const base::Output refused =
       run_lockstep({"run", "--bind", "core", "--nproc-per-node", "1024", "true"});
   EXPECT_EQ(refused.status.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("a rank would have no core of its own"));
-  const Output two = run_lockstep(
+  const base::Output two = run_lockstep(
       {"run", "--bind", "core", "--nproc-per-node", "2", "--no-prefix", "sh", "-c", script});
   if (two.status.code == 2) {
     GTEST_SKIP() << "this host has one core";
@@ -221,11 +221,11 @@ TEST(Torchrun, RanksAreBoundToTheirOwnCores) {
 }
 
 TEST(Torchrun, VirtualLocalRankShowsEachRankOneGpu) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "2", "--virtual-local-rank", "sh",
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--virtual-local-rank", "sh",
                                       "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES"},
                                      {{"CUDA_VISIBLE_DEVICES", "5,7"}});
   EXPECT_THAT(lines(output.out), UnorderedElementsAre("r0: 0 5", "r1: 0 7"));
-  const Output refused =
+  const base::Output refused =
       run_lockstep({"run", "--nproc-per-node", "3", "--virtual-local-rank", "true"},
                    {{"CUDA_VISIBLE_DEVICES", "5,7"}});
   EXPECT_EQ(refused.status.code, 2);
@@ -236,7 +236,7 @@ TEST(Torchrun, AutoCountsGpusFirst) {
   const std::vector<std::string> arguments{"run", "--nproc-per-node", "auto", "--no-prefix", "echo",
                                            "x"};
   EXPECT_EQ(run_lockstep(arguments, {{"CUDA_VISIBLE_DEVICES", "0,1,2"}}).out, "x\nx\nx\n");
-  const Output none =
+  const base::Output none =
       run_lockstep({"run", "--nproc-per-node", "gpu", "true"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(none.status.code, 2);
   EXPECT_THAT(none.err, HasSubstr("there is no GPU here"));

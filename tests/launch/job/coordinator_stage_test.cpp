@@ -20,9 +20,9 @@ TEST_F(JobTest, StartsWhenTheFilesOfAllNodesAreThere) {
   pass(700s, {0, 7});  // longer than joining may take
   EXPECT_EQ(num_generations_, 0);
   EXPECT_FALSE(coordinator_->is_over());
-  hear(0, {.kind = MemberSays::Staged});
+  hear(0, {.kind = launch::MemberSays::Staged});
   EXPECT_EQ(num_generations_, 0);
-  hear(7, {.kind = MemberSays::Staged});
+  hear(7, {.kind = launch::MemberSays::Staged});
   EXPECT_EQ(num_generations_, 1);
 }
 
@@ -38,11 +38,11 @@ TEST_F(JobTest, EndsWithTheSentenceOfWhoCannotStage) {
   begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
   join(0);
   join(7, {.is_staging = true});
-  hear(7, {.kind = MemberSays::CannotStage, .status = {.code = 1}, .text = "cannot stage on b: x"});
+  hear(7, {.kind = launch::MemberSays::CannotStage, .status = {.code = 1}, .text = "cannot stage on b: x"});
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().text, "lockstep run: cannot stage on b: x\n");
   EXPECT_EQ(coordinator_->report().exit_code, 1);
-  EXPECT_EQ(count(0, HeadSays::End), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::End), 1);
 }
 
 TEST_F(JobTest, RunsOnWhileALateNodeStages) {
@@ -52,13 +52,13 @@ TEST_F(JobTest, RunsOnWhileALateNodeStages) {
   ASSERT_EQ(num_generations_, 1);
   join(7, {.is_staging = true});
   join(8, {.is_staging = true});
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
-  hear(8, {.kind = MemberSays::CannotStage, .status = {.code = 1}, .text = "no room"});
-  EXPECT_EQ(count(8, HeadSays::Refused), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
+  hear(8, {.kind = launch::MemberSays::CannotStage, .status = {.code = 1}, .text = "no room"});
+  EXPECT_EQ(count(8, launch::HeadSays::Refused), 1);
   EXPECT_THAT(said_, HasSubstr("host8 left before it took part: no room"));
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
-  hear(7, {.kind = MemberSays::Staged});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
+  hear(7, {.kind = launch::MemberSays::Staged});
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
   idle(0);
   pass(2s, {0, 7});
   EXPECT_EQ(num_generations_, 2);

@@ -34,7 +34,7 @@ TEST_F(JobTest, StartsWhenAllAreThereAndEndsWhenAllAreGone) {
   idle(7);
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().exit_code, 0);
-  EXPECT_EQ(count(7, HeadSays::End), 1);
+  EXPECT_EQ(count(7, launch::HeadSays::End), 1);
 }
 
 TEST_F(JobTest, TheRankThatGaveUpFirstIsTheReportsThoughItsVictimsEndBefore) {
@@ -44,11 +44,11 @@ TEST_F(JobTest, TheRankThatGaveUpFirstIsTheReportsThoughItsVictimsEndBefore) {
   first_to_fail_ = 1;
   end_rank(0, 0, 5);
   end_rank(1, 3, 6);
-  EXPECT_EQ(count(0, HeadSays::Stop), 0) << "it has a moment to end by itself";
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0) << "it has a moment to end by itself";
   now_ += 500ms;
   end_rank(0, 1, 7);
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
-  EXPECT_EQ(count(1, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, launch::HeadSays::Stop), 1);
   idle(0);
   idle(1);
   ASSERT_TRUE(coordinator_->is_over());
@@ -66,9 +66,9 @@ TEST_F(JobTest, ARankThatGaveUpFirstButDoesNotEndIsNotWaitedForLong) {
   end_rank(0, 0, 5);
   EXPECT_LE(coordinator_->next_tick().when(), now_ + 2s) << "nothing else would wake the head";
   pass(1500ms, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
   pass(1s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().exit_code, 5);
@@ -81,7 +81,7 @@ TEST_F(JobTest, ANonsensicalFirstRankIsIgnored) {
     first_to_fail_ = rank;
     sent_.clear();
     end_rank(0, 0, 5);
-    EXPECT_EQ(count(0, HeadSays::Stop), 1);
+    EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
   }
 }
 
@@ -91,8 +91,8 @@ TEST_F(JobTest, TheEarliestFailureOfAllHostsIsTheReports) {
   join(1);
   now_ += 1s;
   end_rank(0, 1, 5, 10ms);
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
-  EXPECT_EQ(count(1, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, launch::HeadSays::Stop), 1);
   now_ += 5ms;
   end_rank(1, 3, 7, 200ms);  // noticed before, heard of later
   idle(0);
@@ -103,7 +103,7 @@ TEST_F(JobTest, TheEarliestFailureOfAllHostsIsTheReports) {
   EXPECT_THAT(coordinator_->report().text, HasSubstr("last words of 3"));
   EXPECT_THAT(sent_[1].back().text, HasSubstr("rank 3"));
   join(2);
-  EXPECT_EQ(sent_[2].back().kind, HeadSays::End) << "too late: it ends as all do";
+  EXPECT_EQ(sent_[2].back().kind, launch::HeadSays::End) << "too late: it ends as all do";
   EXPECT_EQ(sent_[2].back().code, 7);
 }
 
@@ -118,8 +118,8 @@ TEST_F(JobTest, AFailureSpendsARestart) {
   EXPECT_EQ(place(0).restart_count, 1);
   EXPECT_THAT(said_, HasSubstr("rank 1"));
   EXPECT_THAT(said_, HasSubstr("restart 1 of 1"));
-  hear(0, {.kind = MemberSays::Ended, .generation = 0, .rank = 0, .status = {.code = 9}});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "what an earlier start says does not count";
+  hear(0, {.kind = launch::MemberSays::Ended, .generation = 0, .rank = 0, .status = {.code = 9}});
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1) << "what an earlier start says does not count";
   end_rank(0, 0, 6);
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());
@@ -131,9 +131,9 @@ TEST_F(JobTest, ASilentHostIsLostAndNamed) {
   join(0);
   join(1);
   pass(2s, {0, 1});
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
   pass(3s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
   EXPECT_THAT(hung_up_, ::testing::Contains(1u));
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());
@@ -147,14 +147,14 @@ TEST_F(JobTest, ASuspectedHostIsNotLostBeforeTheTimeTheUserSet) {
   join(0);
   join(1);
   pass(29s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
   EXPECT_THAT(said_, HasSubstr("node 1 (host1, pid 0) has not been heard of for 2.5 s; it is lost "
                                "after 30 s\n"));
   pass(1s, {0, 1});
   EXPECT_THAT(said_, HasSubstr("node 1 (host1, pid 0) is back\n"));
   pass(2s, {0, 1});
   pass(31s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
 }
 
 TEST_F(JobTest, ARefusedHostIsNamedByTheHeadToo) {
@@ -170,9 +170,9 @@ TEST_F(JobTest, AHeadThatSleptForgives) {
   join(1);
   now_ += 60s;
   coordinator_->tick(now_);
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
   pass(3s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "but not for ever";
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1) << "but not for ever";
 }
 
 TEST_F(JobTest, AnElasticJobGoesOnWithFewerAndGrowsAgain) {
@@ -182,13 +182,13 @@ TEST_F(JobTest, AnElasticJobGoesOnWithFewerAndGrowsAgain) {
   join(1);
   ASSERT_EQ(num_generations_, 1);
   coordinator_->lose(1, "gone", now_);
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
   idle(0);
   ASSERT_EQ(num_generations_, 2) << "at once: who is there is known";
   EXPECT_EQ(place(0).world_size, 2);
   EXPECT_EQ(place(0).restart_count, 0) << "a lost host costs an elastic job no restart";
   join(2);
-  EXPECT_EQ(count(0, HeadSays::Stop), 2);
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 2);
   idle(0);
   ASSERT_EQ(num_generations_, 3);
   EXPECT_EQ(place(0).first_rank, 0) << "who was there keeps its place";
@@ -229,9 +229,9 @@ TEST_F(JobTest, NodesThatNeverComeAreATimeout) {
 
 TEST_F(JobTest, StrangersToTheJobAreRefusedWithTheReason) {
   begin({.min_nodes = 2, .max_nodes = 2});
-  const auto refusal = [&](MemberId id, const MemberInfo& info) {
+  const auto refusal = [&](launch::MemberId id, const launch::MemberInfo& info) {
     join(id, info);
-    return sent_[id].empty() || sent_[id].back().kind != HeadSays::Refused ? "let in"
+    return sent_[id].empty() || sent_[id].back().kind != launch::HeadSays::Refused ? "let in"
                                                                            : sent_[id].back().text;
   };
   EXPECT_EQ(refusal(0, {.node_rank = 0, .what = "a"}), "let in");
@@ -260,10 +260,10 @@ TEST_F(JobTest, RanksGetTheSignalThatCame) {
     sent_.clear();
     begin({});
     join(0);
-    hear(0, {.kind = MemberSays::Signal, .signal = signal});
-    ASSERT_EQ(count(0, HeadSays::Stop), 1);
-    const HeadMessage stop = HeadMessage::from_json(sent_[0].back().to_json());
-    EXPECT_EQ(stop.kind, HeadSays::Stop);
+    hear(0, {.kind = launch::MemberSays::Signal, .signal = signal});
+    ASSERT_EQ(count(0, launch::HeadSays::Stop), 1);
+    const launch::HeadMessage stop = launch::HeadMessage::from_json(sent_[0].back().to_json());
+    EXPECT_EQ(stop.kind, launch::HeadSays::Stop);
     EXPECT_EQ(stop.signal, signal);
   }
 }
@@ -276,9 +276,9 @@ TEST_F(JobTest, ARestartSaysThatTheOthersAreStopped) {
   idle(0);
   said_.clear();
   for (const int rank : {0, 1, 2, 3}) {
-    hear(0, {.kind = MemberSays::Started, .rank = rank, .pid = 100 + rank});
+    hear(0, {.kind = launch::MemberSays::Started, .rank = rank, .pid = 100 + rank});
   }
-  hear(0, {.kind = MemberSays::Failed, .rank = 2, .status = {.code = 137}, .text = "guardian"});
+  hear(0, {.kind = launch::MemberSays::Failed, .rank = 2, .status = {.code = 137}, .text = "guardian"});
   EXPECT_NE(said_.find("2 stopped by lockstep, 2 killed without a report"), std::string::npos)
       << said_;
 }
@@ -288,7 +288,7 @@ TEST_F(JobTest, ARestartDoesNotSayThatTheRanksOfALostHostAreStopped) {
   join(0);
   join(1);
   for (const int rank : {0, 1, 2, 3}) {
-    hear(rank / 2, {.kind = MemberSays::Started, .rank = rank, .pid = 100 + rank});
+    hear(rank / 2, {.kind = launch::MemberSays::Started, .rank = rank, .pid = 100 + rank});
   }
   coordinator_->lose(1, "its connection ended", now_);
   EXPECT_NE(said_.find("2 stopped by lockstep, 2 killed without a report"), std::string::npos)
@@ -298,10 +298,10 @@ TEST_F(JobTest, ARestartDoesNotSayThatTheRanksOfALostHostAreStopped) {
 TEST_F(JobTest, ASignalStopsAllAndASecondInterruptKills) {
   begin({});
   join(0);
-  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
-  hear(0, {.kind = MemberSays::Signal, .signal = SIGINT});
-  EXPECT_EQ(count(0, HeadSays::Kill), 1);
+  hear(0, {.kind = launch::MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
+  hear(0, {.kind = launch::MemberSays::Signal, .signal = SIGINT});
+  EXPECT_EQ(count(0, launch::HeadSays::Kill), 1);
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().exit_code, 130);
@@ -311,16 +311,16 @@ TEST_F(JobTest, RanksThatListenAreAskedBeforeTheyAreStopped) {
   begin({.stop_grace = 2s});
   num_listeners_ = 2;
   join(0);
-  hear(0, {.kind = MemberSays::Signal, .signal = SIGUSR1});
+  hear(0, {.kind = launch::MemberSays::Signal, .signal = SIGUSR1});
   EXPECT_EQ(asked_, "checkpoint ");
-  EXPECT_EQ(count(0, HeadSays::Checkpoint), 1);
-  EXPECT_EQ(count(0, HeadSays::Hurry), 0);
-  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  EXPECT_EQ(count(0, launch::HeadSays::Checkpoint), 1);
+  EXPECT_EQ(count(0, launch::HeadSays::Hurry), 0);
+  hear(0, {.kind = launch::MemberSays::Signal, .signal = SIGTERM});
   EXPECT_EQ(asked_, "checkpoint stop ");
-  EXPECT_EQ(count(0, HeadSays::Stop), 0);
-  EXPECT_EQ(count(0, HeadSays::Hurry), 1) << "nobody may hold up what they write";
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 0);
+  EXPECT_EQ(count(0, launch::HeadSays::Hurry), 1) << "nobody may hold up what they write";
   pass(3s, {0});
-  EXPECT_EQ(count(0, HeadSays::Stop), 1) << "they had their time";
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1) << "they had their time";
   idle(0);
   EXPECT_EQ(coordinator_->report().exit_code, 143);
 }
@@ -328,8 +328,8 @@ TEST_F(JobTest, RanksThatListenAreAskedBeforeTheyAreStopped) {
 TEST_F(JobTest, AProgramThatCannotStartIsNotTriedAgain) {
   begin({.max_restarts = 5});
   join(0);
-  hear(0, {.kind = MemberSays::CannotStart, .rank = 0, .status = {.code = ENOENT}});
-  EXPECT_EQ(count(0, HeadSays::Kill), 1);
+  hear(0, {.kind = launch::MemberSays::CannotStart, .rank = 0, .status = {.code = ENOENT}});
+  EXPECT_EQ(count(0, launch::HeadSays::Kill), 1);
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().exit_code, 127);
@@ -338,7 +338,7 @@ TEST_F(JobTest, AProgramThatCannotStartIsNotTriedAgain) {
 TEST_F(JobTest, ASignalBeforeTheStartEndsTheJob) {
   begin({.min_nodes = 2, .max_nodes = 2});
   join(0);
-  hear(0, {.kind = MemberSays::Signal, .signal = SIGTERM});
+  hear(0, {.kind = launch::MemberSays::Signal, .signal = SIGTERM});
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().exit_code, 143);
 }
@@ -347,10 +347,10 @@ TEST_F(JobTest, AMemberThatSpeaksOfForeignRanksIsLost) {
   begin({.min_nodes = 2, .max_nodes = 2});
   join(0);
   join(1);
-  hear(1, {.kind = MemberSays::Started, .rank = 99});
+  hear(1, {.kind = launch::MemberSays::Started, .rank = 99});
   EXPECT_THAT(hung_up_, ElementsAre(1u));
-  EXPECT_EQ(count(0, HeadSays::Stop), 1);
-  EXPECT_EQ(count(1, HeadSays::Stop), 0) << "it is no longer spoken to";
+  EXPECT_EQ(count(0, launch::HeadSays::Stop), 1);
+  EXPECT_EQ(count(1, launch::HeadSays::Stop), 0) << "it is no longer spoken to";
   EXPECT_FALSE(coordinator_->is_over());
   idle(0);
   ASSERT_TRUE(coordinator_->is_over());

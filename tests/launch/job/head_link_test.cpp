@@ -18,15 +18,15 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 
-Deadline soon() {
-  return Deadline::after(20s);
+base::Deadline soon() {
+  return base::Deadline::after(20s);
 }
 
-class HeadLinkTest : public ::testing::Test, private AgentListener {
+class HeadLinkTest : public ::testing::Test, private base::AgentListener {
  protected:
   HeadLinkTest() { listen(server_); }
 
-  void listen(StoreServer& server) { server.listen_to_agents(*this); }
+  void listen(base::StoreServer& server) { server.listen_to_agents(*this); }
 
   template <typename Body>
   auto serving(Body body) {
@@ -41,40 +41,40 @@ class HeadLinkTest : public ::testing::Test, private AgentListener {
     ::poll(&entry, 1, 1);
     server_.serve();
   }
-  std::unique_ptr<HeadLink> join() {
+  std::unique_ptr<launch::HeadLink> join() {
     return serving([&] {
-      return std::make_unique<HeadLink>(
-          HeadLinkOptions{.head = server_.endpoint(), .job_id = "job", .secret = "secret"}, soon());
+      return std::make_unique<launch::HeadLink>(
+          launch::HeadLinkOptions{.head = server_.endpoint(), .job_id = "job", .secret = "secret"}, soon());
     });
   }
   // Both sides, until the head has heard so much and the member too.
-  void talk(HeadLink& link, size_t num_heard, size_t num_told) {
-    for (const Deadline deadline = soon();
+  void talk(launch::HeadLink& link, size_t num_heard, size_t num_told) {
+    for (const base::Deadline deadline = soon();
          !deadline.expired() && (heard_.size() < num_heard || told_.size() < num_told);) {
       serve_once();
-      for (const HeadMessage& message : link.receive()) {
+      for (const launch::HeadMessage& message : link.receive()) {
         told_.push_back(message.text);
       }
     }
   }
-  static void say(HeadLink& link, const std::string& text) {
-    link.send({.kind = MemberSays::Failed, .text = text});
+  static void say(launch::HeadLink& link, const std::string& text) {
+    link.send({.kind = launch::MemberSays::Failed, .text = text});
   }
   void tell(const std::string& text) {
-    server_.tell_agent(agent_, HeadMessage{.kind = HeadSays::End, .text = text}.to_json());
+    server_.tell_agent(agent_, launch::HeadMessage{.kind = launch::HeadSays::End, .text = text}.to_json());
   }
-  static void cut(HeadLink& link) { link.break_off(); }  // the other side gets a reset
+  static void cut(launch::HeadLink& link) { link.break_off(); }  // the other side gets a reset
 
   void agent_came(uint64_t agent, const std::string&) override {
     agent_ = num_agents_++ == 0 ? agent : agent_;
   }
   void agent_said(uint64_t agent, const std::string& text) override {
     EXPECT_EQ(agent, agent_) << "it is the same agent all the time";
-    heard_.push_back(MemberMessage::from_json(text).text);
+    heard_.push_back(launch::MemberMessage::from_json(text).text);
   }
   void agent_went(uint64_t agent) override { has_gone_ = has_gone_ || agent == agent_; }
 
-  StoreServer server_{{.job_id = "job", .secret = "secret", .lost_after = 20s}};
+  base::StoreServer server_{{.job_id = "job", .secret = "secret", .lost_after = 20s}};
   uint64_t agent_ = 0;
   int num_agents_ = 0;
   bool has_gone_ = false;
@@ -107,17 +107,17 @@ TEST_F(HeadLinkTest, NothingIsLostOrHeardTwice) {
 
 // A link that is cut often cuts off the name server too.
 TEST_F(HeadLinkTest, TheHeadsNameIsLookedUpOnce) {
-  auto server = std::make_unique<StoreServer>(
-      StoreServerOptions{.listen = {"localhost", 0}, .job_id = "named", .secret = "secret"});
+  auto server = std::make_unique<base::StoreServer>(
+      base::StoreServerOptions{.listen = {"localhost", 0}, .job_id = "named", .secret = "secret"});
   listen(*server);
   server->start();
-  HeadLink link(
+  launch::HeadLink link(
       {.head = {"localhost", server->endpoint().port}, .job_id = "named", .secret = "secret"},
       soon());
   link.break_off();
   server.reset();
   try {
-    link.resume(Deadline::after(50ms));
+    link.resume(base::Deadline::after(50ms));
     FAIL() << "nobody listens";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::Not(::testing::HasSubstr("localhost")));
@@ -127,7 +127,7 @@ TEST_F(HeadLinkTest, TheHeadsNameIsLookedUpOnce) {
 TEST_F(HeadLinkTest, AnEndIsAnEndAtOnce) {
   auto link = join();
   link.reset();
-  for (const Deadline deadline = soon(); !has_gone_ && !deadline.expired();) {
+  for (const base::Deadline deadline = soon(); !has_gone_ && !deadline.expired();) {
     serve_once();
   }
   EXPECT_TRUE(has_gone_) << "a process that ends hangs up: nobody waits for it to come back";
@@ -137,7 +137,7 @@ TEST_F(HeadLinkTest, AMemberThatWasGivenUpIsToldSo) {
   const auto link = join();
   server_.hang_up(agent_);
   cut(*link);
-  for (const Deadline deadline = soon(); !has_gone_ && !deadline.expired();) {
+  for (const base::Deadline deadline = soon(); !has_gone_ && !deadline.expired();) {
     serve_once();
   }
   EXPECT_THROW(serving([&] { link->resume(soon()); }), UsageError);

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "launch/job/meeting.h"
+#include "launch/job/rendezvous.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -21,12 +21,12 @@ constexpr const char* kStrong = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
 
 // What job_secret() gives, or says.
 std::string secret(const std::string& file, std::map<std::string, std::string> variables = {}) {
-  const Env env([&](const std::string& name) -> std::optional<std::string> {
+  const base::Env env([&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   });
   try {
-    return job_secret(file, "job", env);
+    return launch::job_secret(file, "job", env);
   } catch (const UsageError& error) {
     return error.what();
   }

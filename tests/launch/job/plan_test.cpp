@@ -17,7 +17,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
-  const auto env = worker_environment({.rank = 5,
+  const auto env = launch::worker_environment({.rank = 5,
                                        .world_size = 8,
                                        .local_rank = 1,
                                        .local_world_size = 4,
@@ -48,21 +48,21 @@ TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
 }
 
 TEST(WorkerEnvironment, TuningIsTheUsers) {
-  const RankPlace place{.num_cores = 16, .ranks_on_host = 4};
-  EXPECT_THAT(worker_environment(place, {}, {}), Contains("OMP_NUM_THREADS=4"));
-  EXPECT_THAT(worker_environment(place, {}, {"OMP_NUM_THREADS=7"}), Contains("OMP_NUM_THREADS=7"));
-  EXPECT_THAT(worker_environment({.num_cores = 2, .ranks_on_host = 8}, {}, {}),
+  const launch::RankPlace place{.num_cores = 16, .ranks_on_host = 4};
+  EXPECT_THAT(launch::worker_environment(place, {}, {}), Contains("OMP_NUM_THREADS=4"));
+  EXPECT_THAT(launch::worker_environment(place, {}, {"OMP_NUM_THREADS=7"}), Contains("OMP_NUM_THREADS=7"));
+  EXPECT_THAT(launch::worker_environment({.num_cores = 2, .ranks_on_host = 8}, {}, {}),
               Contains("OMP_NUM_THREADS=1"));
-  EXPECT_THAT(worker_environment(place, {}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING=0"}),
+  EXPECT_THAT(launch::worker_environment(place, {}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING=0"}),
               Contains("TORCH_NCCL_ASYNC_ERROR_HANDLING=0"));
 }
 
 TEST(PlanNodes, DealsRanksNodeByNode) {
-  const auto nodes = plan_nodes(
+  const auto nodes = launch::plan_nodes(
       {.procs_per_node = 3,
        .local_nodes = 2,
        .output = {.log_dir = "/logs"},
-       .isolation = IsolationMode::Guardian,
+       .isolation = base::IsolationMode::Guardian,
        .command = {"x"}},
       {.id = "job",
        .place =
@@ -79,17 +79,17 @@ TEST(PlanNodes, DealsRanksNodeByNode) {
 }
 
 TEST(ParseIsolation, KnowsThreeWords) {
-  EXPECT_EQ(parse_isolation("pidns"), IsolationMode::PidNamespace);
-  EXPECT_EQ(parse_isolation("userns"), IsolationMode::UserNamespace);
-  EXPECT_EQ(parse_isolation("guardian"), IsolationMode::Guardian);
-  EXPECT_EQ(parse_isolation("auto"), IsolationMode::Auto);
-  EXPECT_THROW(parse_isolation("docker"), UsageError);
+  EXPECT_EQ(base::parse_isolation("pidns"), base::IsolationMode::PidNamespace);
+  EXPECT_EQ(base::parse_isolation("userns"), base::IsolationMode::UserNamespace);
+  EXPECT_EQ(base::parse_isolation("guardian"), base::IsolationMode::Guardian);
+  EXPECT_EQ(base::parse_isolation("auto"), base::IsolationMode::Auto);
+  EXPECT_THROW(base::parse_isolation("docker"), UsageError);
 }
 
 // As c10d's store does: on all addresses, IPv6 and IPv4 at once.
 TEST(ReservePort, AnotherSocketCanListenOnIt) {
-  const ReservedPort reserved = reserve_port();
-  const UniqueFd store(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const launch::ReservedPort reserved = launch::reserve_port();
+  const base::UniqueFd store(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!store) {
     GTEST_SKIP() << "no IPv6 here";
   }
@@ -104,9 +104,9 @@ TEST(ReservePort, AnotherSocketCanListenOnIt) {
 }
 
 TEST(ReservePort, TwoJobsGetTwoPorts) {
-  std::vector<ReservedPort> ports;
+  std::vector<launch::ReservedPort> ports;
   for (int i = 0; i < 100; ++i) {
-    ports.push_back(reserve_port());
+    ports.push_back(launch::reserve_port());
     for (int j = 0; j < i; ++j) {
       ASSERT_NE(ports[static_cast<size_t>(j)].port, ports.back().port);
     }
@@ -114,10 +114,10 @@ TEST(ReservePort, TwoJobsGetTwoPorts) {
 }
 
 TEST(RunJob, RefusesOptionsOutOfRange) {
-  EXPECT_THROW(run_job({}), UsageError);
-  EXPECT_THROW(run_job({.procs_per_node = 0, .command = {"true"}}), UsageError);
-  EXPECT_THROW(run_job({.local_nodes = kMaxLocalNodes + 1, .command = {"true"}}), UsageError);
-  EXPECT_THROW(run_job({.stop_grace = std::chrono::seconds(-1), .command = {"true"}}), UsageError);
+  EXPECT_THROW(launch::run_job({}), UsageError);
+  EXPECT_THROW(launch::run_job({.procs_per_node = 0, .command = {"true"}}), UsageError);
+  EXPECT_THROW(launch::run_job({.local_nodes = launch::kMaxLocalNodes + 1, .command = {"true"}}), UsageError);
+  EXPECT_THROW(launch::run_job({.stop_grace = std::chrono::seconds(-1), .command = {"true"}}), UsageError);
 }
 
 }  // namespace

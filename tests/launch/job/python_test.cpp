@@ -18,15 +18,15 @@ using ::testing::HasSubstr;
 const std::string kScript = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/launch/job/python_ddp.py";
 
 std::string python() {
-  return Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
+  return base::Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
 }
 
 // Why Python's torch cannot be had here, if it cannot; asked once.
 std::optional<std::string> torch_refusal() {
   static const auto refusal = []() -> std::optional<std::string> {
-    const Output output =
-        run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch'", python()}},
-                    Deadline::after(kPatience));
+    const base::Output output =
+        base::run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch'", python()}},
+                    base::Deadline::after(kPatience));
     if (output.status.ok()) {
       return std::nullopt;
     }
@@ -62,7 +62,7 @@ TEST(PythonDdp, RunsOnTwoNodes) {
                                  kScript},
         JobPlace{.env = {{"PYTHON_EXEC", python()},
                          {"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
-                 .inside = [&nodes, node](ProcessOptions o) { return nodes.inside(node, o); }}));
+                 .inside = [&nodes, node](base::ProcessOptions o) { return nodes.inside(node, o); }}));
   }
   for (const auto& job : jobs) {
     EXPECT_EQ(job->wait().shell_code(), 0) << job->err();

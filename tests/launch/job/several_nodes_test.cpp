@@ -48,11 +48,11 @@ class SeveralNodes : public ::testing::Test {
     return std::make_unique<Job>(
         std::move(arguments),
         JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", std::move(secret)}},
-                 .inside = [node](ProcessOptions o) { return nodes_->inside(node, o); }});
+                 .inside = [node](base::ProcessOptions o) { return nodes_->inside(node, o); }});
   }
 
   // The flags of a job that meets on node 0, and a shell script to run.
-  static Words meeting(Words more, const std::string& script) {
+  static Words rendezvous(Words more, const std::string& script) {
     Words words{"--nproc-per-node=2", "--rdzv-backend=lockstep", "--rdzv-endpoint=node0:29400"};
     words.insert(words.end(), more.begin(), more.end());
     if (std::none_of(more.begin(), more.end(),
@@ -67,7 +67,7 @@ class SeveralNodes : public ::testing::Test {
     std::unique_ptr<Job> head, other;
   };
   static Pair start_both(const Words& more, const std::string& script) {
-    return {start(0, meeting(more, script)), start(1, meeting(more, script))};
+    return {start(0, rendezvous(more, script)), start(1, rendezvous(more, script))};
   }
   static void expect_running(const Pair& jobs) {
     ASSERT_TRUE(jobs.head->wait_for_output("up", 2)) << jobs.head->err();
@@ -153,10 +153,10 @@ TEST_F(SeveralNodes, ALostLauncherEndsAllAndIsNamed) {
     expect_running(jobs);
     Job& killed = is_head ? *jobs.head : *jobs.other;
     Job& left = is_head ? *jobs.other : *jobs.head;
-    const auto begin = Clock::now();
+    const auto begin = base::Clock::now();
     killed.kill(SIGKILL);
     EXPECT_NE(left.wait().shell_code(), 0);
-    EXPECT_LT(Clock::now() - begin, kNoticeLimit);
+    EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
     EXPECT_THAT(left.err(), HasSubstr(is_head ? "the head of the job is lost" : "node 1 (node1"));
     killed.wait();
     expect_gone(jobs);
@@ -166,11 +166,11 @@ TEST_F(SeveralNodes, ALostLauncherEndsAllAndIsNamed) {
 TEST_F(SeveralNodes, ACutLinkIsNoticedOnBothSides) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   nodes_->cut_link(1);
   EXPECT_NE(jobs.head->wait().shell_code(), 0);
   EXPECT_NE(jobs.other->wait().shell_code(), 0);
-  EXPECT_LT(Clock::now() - begin, kNoticeLimit);
+  EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
   EXPECT_THAT(jobs.head->err(), AllOf(HasSubstr("node 1 (node1"), HasSubstr("is lost")));
   EXPECT_THAT(jobs.other->err(), HasSubstr("the head of the job is lost"));
   nodes_->mend_link(1);
@@ -213,13 +213,13 @@ TEST_F(SeveralNodes, ASignalWhileTheHeadIsOutOfReachIsPassedOnAsItCame) {
   const std::string script =
       "trap 'echo saw INT $RANK' INT; trap 'echo saw TERM $RANK' TERM; echo up $RANK; "
       "while :; do sleep 0.05; done";
-  const Words flags = meeting({"--rdzv-conf=heartbeat_timeout=60", "--stop-grace=1000"}, script);
+  const Words flags = rendezvous({"--rdzv-conf=heartbeat_timeout=60", "--stop-grace=1000"}, script);
   const Pair jobs{
       start(0, flags),
       std::make_unique<Job>(
           flags,
           JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", kSecret}, {"LOCKSTEP_LOG_LEVEL", "debug"}},
-                   .inside = [](ProcessOptions o) { return nodes_->inside(1, std::move(o)); }})};
+                   .inside = [](base::ProcessOptions o) { return nodes_->inside(1, std::move(o)); }})};
   expect_running(jobs);
   nodes_->cut_link(1);
   ASSERT_TRUE(wait_until(
@@ -238,12 +238,12 @@ TEST_F(SeveralNodes, AFrozenNodeIsLostAndEndsWhenItThaws) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);
   const std::vector<pid_t> frozen = jobs.other->processes();
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   for (const pid_t pid : frozen) {
     ::kill(pid, SIGSTOP);
   }
   EXPECT_NE(jobs.head->wait().shell_code(), 0);
-  EXPECT_LT(Clock::now() - begin, kNoticeLimit);
+  EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
   EXPECT_THAT(jobs.head->err(), HasSubstr("node 1 (node1"));
   for (const pid_t pid : frozen) {
     ::kill(pid, SIGCONT);
@@ -272,7 +272,7 @@ TEST_F(SeveralNodes, AnElasticJobShrinksAndGrows) {
   expect_running(jobs);
   jobs.other->kill(SIGKILL);
   ASSERT_TRUE(jobs.head->wait_for_output("of 2", 2)) << "it goes on alone: " << jobs.head->err();
-  const auto replacement = start(1, meeting(elastic, script));
+  const auto replacement = start(1, rendezvous(elastic, script));
   ASSERT_TRUE(jobs.head->wait_for_output("of 4", 4)) << "two at first, two again";
   ASSERT_TRUE(replacement->wait_for_output("of 4", 2));
   EXPECT_THAT(jobs.head->err(), HasSubstr("node1 joins"));
@@ -310,19 +310,19 @@ TEST_F(SeveralNodes, AHostNameThatLeadsToLoopbackDoesNotMatter) {
 }
 
 TEST_F(SeveralNodes, AWrongSecretIsRefusedAndCostsNothing) {
-  const auto head = start(0, meeting({}, kWait));
-  const auto stranger = start(1, meeting({}, kWait), "another-secret-of-32-characters!");
+  const auto head = start(0, rendezvous({}, kWait));
+  const auto stranger = start(1, rendezvous({}, kWait), "another-secret-of-32-characters!");
   EXPECT_EQ(stranger->wait().shell_code(), 1);
   EXPECT_THAT(stranger->err(), HasSubstr("LOCKSTEP_JOB_SECRET"));
   EXPECT_TRUE(wait_until([&] { return count(head->err(), "is its secret another one") == 1; }))
       << "the head says it too: " << head->err();
   EXPECT_THAT(head->err(), HasSubstr("10.88.0.2:"));
-  const auto weak = start(1, meeting({}, kWait), "password12345678");
+  const auto weak = start(1, rendezvous({}, kWait), "password12345678");
   EXPECT_EQ(weak->wait().shell_code(), 2);
   EXPECT_THAT(weak->err(),
               AllOf(HasSubstr("16 letters are 82 bits at most, and 128 bits are needed"),
                     HasSubstr("openssl rand -hex 32")));
-  const auto other = start(1, meeting({}, kWait));
+  const auto other = start(1, rendezvous({}, kWait));
   EXPECT_TRUE(other->wait_for_output("up", 2)) << head->err();
   head->kill(SIGTERM);
   EXPECT_EQ(head->wait().shell_code(), 143);
@@ -332,14 +332,14 @@ TEST_F(SeveralNodes, AWrongSecretIsRefusedAndCostsNothing) {
 TEST_F(SeveralNodes, TwoJobsWithOneIdOnOnePortStayApart) {
   const Pair jobs = start_both({"--rdzv-id=same"}, kWait);
   expect_running(jobs);
-  const auto third = start(1, meeting({"--rdzv-id=same"}, "echo something else"));
+  const auto third = start(1, rendezvous({"--rdzv-id=same"}, "echo something else"));
   EXPECT_EQ(third->wait().shell_code(), 1);
   EXPECT_THAT(third->err(), HasSubstr("it runs something else"));
   EXPECT_THAT(jobs.head->err(), HasSubstr("refused the node on node1"));
-  const auto fourth = start(0, meeting({"--rdzv-id=same"}, kWait));
+  const auto fourth = start(0, rendezvous({"--rdzv-id=same"}, kWait));
   EXPECT_EQ(fourth->wait().shell_code(), 1);
   EXPECT_THAT(fourth->err(), HasSubstr("the job has its 2 nodes already: node0, node1"));
-  const auto fifth = start(1, meeting({"--rdzv-id=other"}, kWait));
+  const auto fifth = start(1, rendezvous({"--rdzv-id=other"}, kWait));
   EXPECT_EQ(fifth->wait().shell_code(), 1);
   EXPECT_THAT(fifth->err(), HasSubstr("it belongs to job other"));
   jobs.head->kill(SIGINT);
@@ -356,7 +356,7 @@ TEST_F(SeveralNodes, ATakenPortIsOneSentence) {
   const auto first = start(0, flags(kWait));
   ASSERT_TRUE(wait_until([&] {  // it listens
     return nodes_->processes(0).size() >= 1 &&
-           run_process(nodes_->inside(0, {.argv = {"ss", "-ltn"}}), Deadline::after(kPatience))
+           base::run_process(nodes_->inside(0, {.argv = {"ss", "-ltn"}}), base::Deadline::after(kPatience))
                    .out.find(":29555") != std::string::npos;
   }));
   const auto second = start(0, flags("echo another job"));
@@ -367,20 +367,20 @@ TEST_F(SeveralNodes, ATakenPortIsOneSentence) {
 }
 
 TEST_F(SeveralNodes, NodesThatDoNotComeAreWaitedForThatLong) {
-  const auto head = start(0, meeting({"--rdzv-conf=join_timeout=1"}, kWait));
+  const auto head = start(0, rendezvous({"--rdzv-conf=join_timeout=1"}, kWait));
   EXPECT_EQ(head->wait().shell_code(), 1);
   EXPECT_THAT(head->err(), HasSubstr("only 1 of 2 nodes came together within 1 s: node0"));
-  const auto other = start(1, meeting({"--rdzv-conf=join_timeout=1"}, kWait));
+  const auto other = start(1, rendezvous({"--rdzv-conf=join_timeout=1"}, kWait));
   EXPECT_EQ(other->wait().shell_code(), 1);
   EXPECT_THAT(other->err(), HasSubstr("did not answer within 1 s"));
 }
 
 TEST_F(SeveralNodes, AFullDiskUnderTheLogsCostsTheJobNothing) {
   const TempFolder folder;  // the host's; what is mounted on it is the node's alone
-  const Output mounted = run_process(
+  const base::Output mounted = base::run_process(
       nodes_->inside(0,
                      {.argv = {"mount", "-t", "tmpfs", "-o", "size=16k", "none", folder.path()}}),
-      Deadline::after(kPatience));
+      base::Deadline::after(kPatience));
   ASSERT_TRUE(mounted.status.ok()) << mounted.err;
   const auto job = start(0, {"--log-dir", folder.path(), "--", "sh", "-c",
                              "i=0; while [ $i -lt 2000 ]; do echo line $i of a long output; "
@@ -389,7 +389,7 @@ TEST_F(SeveralNodes, AFullDiskUnderTheLogsCostsTheJobNothing) {
   EXPECT_EQ(count(job->out(), "of a long output"), 2000);
   EXPECT_EQ(count(job->err(), "No space left on device; going on without this log file"), 1);
   EXPECT_EQ(lines(job->err()).size(), 1u) << job->err();
-  run_process(nodes_->inside(0, {.argv = {"umount", folder.path()}}), Deadline::after(kPatience));
+  base::run_process(nodes_->inside(0, {.argv = {"umount", folder.path()}}), base::Deadline::after(kPatience));
 }
 
 }  // namespace

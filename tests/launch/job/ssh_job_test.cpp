@@ -62,7 +62,7 @@ class SshJob : public SshTest {
     flags.insert(flags.end(), {"--", "sh", "-c", script});
     return std::make_unique<Job>(
         flags, JobPlace{.env = std::move(env),
-                        .inside = [](ProcessOptions o) { return nodes_->inside(0, o); }});
+                        .inside = [](base::ProcessOptions o) { return nodes_->inside(0, o); }});
   }
   static std::unique_ptr<Job> start_eight(const std::string& script) {
     return start({"--hosts", "node0,node1", "--nproc-per-node=4"}, script);
@@ -125,10 +125,10 @@ TEST_F(SshJob, AHostThatCannotBeReachedIsOneSentence) {
 TEST_F(SshJob, NobodyIsLeftWhenTheStarterIsKilled) {
   const auto job = start_eight("setsid sleep 1000 & " + kWait);
   ASSERT_TRUE(job->wait_for_output("up", 8)) << job->err();
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   job->kill(SIGKILL);
   EXPECT_TRUE(wait_until([this] { return is_quiet(); }));
-  EXPECT_LT(Clock::now() - begin, kLeaveLimit);
+  EXPECT_LT(base::Clock::now() - begin, kLeaveLimit);
   job->wait();
 }
 

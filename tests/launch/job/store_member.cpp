@@ -18,13 +18,13 @@ using namespace lockstep;
 using namespace std::chrono_literals;
 
 int take_part(const std::string& file) {
-  const Env env;
+  const base::Env env;
   const auto number = [&](const char* name) { return *env.integer(name, 0, 1 << 20); };
   const int rank = static_cast<int>(number("LOCKSTEP_RANK"));
-  const Deadline deadline = Deadline::after(60s);
-  StoreClient store(
-      {.server = Endpoint::parse(*env.text("LOCKSTEP_STORE"), "LOCKSTEP_STORE"),
-       .job_id = store::rank_scope(*env.text("LOCKSTEP_JOB_ID"), number("LOCKSTEP_GENERATION")),
+  const base::Deadline deadline = base::Deadline::after(60s);
+  base::StoreClient store(
+      {.server = base::Endpoint::parse(*env.text("LOCKSTEP_STORE"), "LOCKSTEP_STORE"),
+       .job_id = base::store::rank_scope(*env.text("LOCKSTEP_JOB_ID"), number("LOCKSTEP_GENERATION")),
        .secret = *env.text("LOCKSTEP_JOB_SECRET")},
       deadline);
   std::atomic<bool> is_lost = false;

@@ -13,9 +13,9 @@ namespace {
 
 class ErrorFile : public ::testing::Test {
  protected:
-  std::optional<WorkerError> read(const std::string& text) {
-    write_file_atomically(path_, text);
-    return read_error_file(path_);
+  std::optional<launch::WorkerError> read(const std::string& text) {
+    base::write_file_atomically(path_, text);
+    return launch::read_error_file(path_);
   }
 
   test::TempFolder folder_;
@@ -52,10 +52,10 @@ TEST_F(ErrorFile, GarbageIsNoError) {
 }
 
 TEST_F(ErrorFile, WhatIsNoFileIsNotWaitedFor) {
-  EXPECT_FALSE(read_error_file(folder_.path() + "/none").has_value());
-  EXPECT_FALSE(read_error_file(folder_.path()).has_value());
+  EXPECT_FALSE(launch::read_error_file(folder_.path() + "/none").has_value());
+  EXPECT_FALSE(launch::read_error_file(folder_.path()).has_value());
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_FALSE(read_error_file(path_).has_value());
+  EXPECT_FALSE(launch::read_error_file(path_).has_value());
 }
 
 TEST_F(ErrorFile, LongTextsAreCut) {
@@ -63,14 +63,14 @@ TEST_F(ErrorFile, LongTextsAreCut) {
   const auto error = read(R"({"message": {"message": ")" + std::string(100000, 'm') +
                           R"(", "extraInfo": {"py_callstack": ")" + stack + R"("}}})");
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->message.size(), kMaxErrorMessage);
-  EXPECT_EQ(error->callstack.size(), kMaxCallstack);
+  EXPECT_EQ(error->message.size(), launch::kMaxErrorMessage);
+  EXPECT_EQ(error->callstack.size(), launch::kMaxCallstack);
   EXPECT_TRUE(error->callstack.ends_with("the end"));
 }
 
 TEST(NewErrorFile, IsNewAndDoesNotExist) {
-  const std::string path = new_error_file();
-  EXPECT_NE(path, new_error_file());
+  const std::string path = launch::new_error_file();
+  EXPECT_NE(path, launch::new_error_file());
   EXPECT_TRUE(path.starts_with('/'));
   EXPECT_FALSE(std::filesystem::exists(path));
 }

@@ -23,7 +23,7 @@ constexpr const char* kFamily = "setsid sleep 1000 & echo ready; sleep 1000";
 class Kill : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    LOCKSTEP_NEEDS("namespaces", GetParam() == "pidns" ? pid_namespace_refusal() : std::nullopt);
+    LOCKSTEP_NEEDS("namespaces", GetParam() == "pidns" ? base::pid_namespace_refusal() : std::nullopt);
   }
 
   std::vector<std::string> arguments(const std::string& script) const {
@@ -44,14 +44,14 @@ class Kill : public ::testing::TestWithParam<std::string> {
 TEST_P(Kill, OfTheLeaderEndsAll) {
   Job job(arguments(kFamily));
   ASSERT_TRUE(job.wait_for_output("ready", 4));
-  const auto killed = Clock::now();
+  const auto killed = base::Clock::now();
   job.kill(SIGKILL);
   EXPECT_EQ(job.wait().signal, SIGKILL);
   EXPECT_TRUE(job.is_gone());
   RecordProperty(
       "ms",
       static_cast<int>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - killed).count()));
+          std::chrono::duration_cast<std::chrono::milliseconds>(base::Clock::now() - killed).count()));
 }
 
 TEST_P(Kill, OfAnAgentEndsAllAndIsSaid) {
@@ -187,14 +187,14 @@ TEST_P(Kill, OfProcessesOfAJobThatRestartsLeavesNobody) {
   }
 }
 
-Output in_shell(const std::string& script) {
-  return run_process({.argv = {"sh", "-c", script}}, Deadline::after(kPatience));
+base::Output in_shell(const std::string& script) {
+  return base::run_process({.argv = {"sh", "-c", script}}, base::Deadline::after(kPatience));
 }
 
 // Rank 0 has ended, and a stranger has got its number, which was its process group's too.
 TEST(KillNumbers, AStrangerWithTheNumberOfARankIsLeftAlone) {
   const std::string inside = "unshare --pid --fork --kill-child --mount-proc ";
-  const Output trial = in_shell(inside + "sh -c 'echo 50 > /proc/sys/kernel/ns_last_pid'");
+  const base::Output trial = in_shell(inside + "sh -c 'echo 50 > /proc/sys/kernel/ns_last_pid'");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
   TempFolder folder;
   const std::string script = folder.file("script", fmt::format(R"(
@@ -214,7 +214,7 @@ echo code $?
 [ $stranger = $wanted ] && [ -e /proc/$stranger/exe ] && echo it lives
 )",
                                                                folder.path(), lockstep_program()));
-  const Output output = in_shell(inside + "sh " + script);
+  const base::Output output = in_shell(inside + "sh " + script);
   EXPECT_THAT(output.out, HasSubstr("code 143")) << output.err;
   EXPECT_THAT(output.out, HasSubstr("it lives")) << output.err;
 }
@@ -223,10 +223,10 @@ echo code $?
 TEST(KillUser, AllButTheWorkersOfAnOrdinaryUserLeavesNobody) {
   const std::vector<std::string> user{"setpriv", "--reuid=65534", "--regid=65534",
                                       "--clear-groups"};
-  const Output trial = in_shell(
+  const base::Output trial = in_shell(
       fmt::format("{} unshare --user --pid --fork --mount-proc true", fmt::join(user, " ")));
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
-  const auto as_user = [&](ProcessOptions options) {
+  const auto as_user = [&](base::ProcessOptions options) {
     options.argv.insert(options.argv.begin(), user.begin(), user.end());
     return options;
   };
@@ -250,9 +250,9 @@ TEST(KillUser, AllButTheWorkersOfAnOrdinaryUserLeavesNobody) {
 // In a user namespace root would no longer be root of anything but himself.
 TEST(KillUser, RootWithoutTheRightToAPidNamespaceStaysRoot) {
   const std::string without = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin ";
-  const Output trial = in_shell(without + "readlink /proc/self/ns/user");
+  const base::Output trial = in_shell(without + "readlink /proc/self/ns/user");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
-  const Output output = in_shell(without + lockstep_program() + " run readlink /proc/self/ns/user");
+  const base::Output output = in_shell(without + lockstep_program() + " run readlink /proc/self/ns/user");
   EXPECT_EQ(output.out, "r0: " + trial.out) << output.err;
 }
 

@@ -22,7 +22,7 @@ TEST(LogFile, AFullDiskIsSaidOnceAndTheFileGivenUp) {
     EXPECT_NE(line.find("/dev/full"), std::string_view::npos);
     EXPECT_NE(line.find("No space left on device"), std::string_view::npos);
   });
-  LogFile file("/dev/full");
+  launch::LogFile file("/dev/full");
   EXPECT_TRUE(file.is_open());
   file.write("hello");
   EXPECT_FALSE(file.is_open());
@@ -35,20 +35,20 @@ TEST(LogFile, ALinkThatSomebodyPlantedIsNotFollowed) {
   const test::TempFolder folder;
   const std::string victim = folder.file("victim", "precious");
   std::filesystem::create_symlink(victim, folder.at("stdout.log"));
-  EXPECT_THROW(LogFile(folder.at("stdout.log")), IoError);
-  EXPECT_EQ(read_file(victim), "precious");
+  EXPECT_THROW(launch::LogFile(folder.at("stdout.log")), IoError);
+  EXPECT_EQ(base::read_file(victim), "precious");
 }
 
 TEST(LogFolder, NoLinkIsFollowedAndARanksFolderIsNew) {
   const test::TempFolder folder;
-  const OutputOptions output{.log_dir = folder.path()};
+  const launch::OutputOptions output{.log_dir = folder.path()};
   const auto make = [&](const std::string& run) {
-    NodePlan node;
+    launch::NodePlan node;
     for (const char* rank : {"rank_0", "rank_1"}) {
       node.workers.push_back(
           {.log_folder = fmt::format("{}/{}/attempt_0/{}", folder.path(), run, rank)});
     }
-    make_log_folders(output, {node});
+    launch::make_log_folders(output, {node});
   };
   make("a");
   EXPECT_EQ(std::filesystem::status(folder.at("a/attempt_0")).permissions(),
@@ -64,10 +64,10 @@ TEST(LogFolder, NoLinkIsFollowedAndARanksFolderIsNew) {
 
 TEST(LogFolder, TheModeIsTheOneAskedForWhateverTheUmask) {
   const test::TempFolder folder;
-  const OutputOptions output{.log_dir = folder.at("logs"), .folder_mode = 0755};
-  const NodePlan node{.workers = {{.log_folder = folder.at("logs/a/attempt_0/rank_0")}}};
+  const launch::OutputOptions output{.log_dir = folder.at("logs"), .folder_mode = 0755};
+  const launch::NodePlan node{.workers = {{.log_folder = folder.at("logs/a/attempt_0/rank_0")}}};
   const mode_t before = ::umask(077);
-  make_log_folders(output, {node});
+  launch::make_log_folders(output, {node});
   ::umask(before);
   for (const char* made : {"logs", "logs/a", "logs/a/attempt_0", "logs/a/attempt_0/rank_0"}) {
     EXPECT_EQ(std::filesystem::status(folder.at(made)).permissions(),
@@ -77,10 +77,10 @@ TEST(LogFolder, TheModeIsTheOneAskedForWhateverTheUmask) {
 }
 
 TEST(LogFile, NoneIsFineAndAnImpossibleOneIsNot) {
-  LogFile none;
+  launch::LogFile none;
   none.write("nobody reads this");
   EXPECT_FALSE(none.is_open());
-  EXPECT_THROW(LogFile("/no/such/folder/file"), IoError);
+  EXPECT_THROW(launch::LogFile("/no/such/folder/file"), IoError);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ namespace lockstep {
 namespace {
 
 TEST(Message, ArrivesAsItWasSent) {
-  FdPair pair = make_socket_pair(SOCK_SEQPACKET);
-  EXPECT_FALSE(receive_message(pair.read.get()).message.has_value());
-  const Message sent{.kind = MessageKind::Ended,
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
+  EXPECT_FALSE(launch::receive_message(pair.read.get()).message.has_value());
+  const launch::Message sent{.kind = launch::MessageKind::Ended,
                      .rank = 3,
                      .pid = 4711,
                      .status = {.code = 0, .signal = SIGSEGV},
@@ -22,8 +22,8 @@ TEST(Message, ArrivesAsItWasSent) {
                      .stopped = true,
                      .text = "last\nlines",
                      .error = "ValueError"};
-  ASSERT_TRUE(send_message(pair.write.get(), sent));
-  const Received received = receive_message(pair.read.get());
+  ASSERT_TRUE(launch::send_message(pair.write.get(), sent));
+  const launch::Received received = launch::receive_message(pair.read.get());
   ASSERT_TRUE(received.message.has_value());
   EXPECT_EQ(received.message->kind, sent.kind);
   EXPECT_EQ(received.message->rank, sent.rank);
@@ -36,30 +36,30 @@ TEST(Message, ArrivesAsItWasSent) {
 }
 
 TEST(Message, CarriesItsSendersPid) {
-  FdPair pair = make_socket_pair(SOCK_SEQPACKET);
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
   const int yes = 1;
   ::setsockopt(pair.read.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
-  send_message(pair.write.get(), {.kind = MessageKind::Started});
-  EXPECT_EQ(receive_message(pair.read.get()).sender, ::getpid());
+  launch::send_message(pair.write.get(), {.kind = launch::MessageKind::Started});
+  EXPECT_EQ(launch::receive_message(pair.read.get()).sender, ::getpid());
 }
 
 TEST(Message, TheEndComesAfterWhatWasSaid) {
-  FdPair pair = make_socket_pair(SOCK_SEQPACKET);
-  send_message(pair.write.get(), {.kind = MessageKind::Stop});
-  send_message(pair.read.get(),
-               {.kind = MessageKind::Stop});  // never read: the kernel says ECONNRESET
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
+  launch::send_message(pair.write.get(), {.kind = launch::MessageKind::Stop});
+  launch::send_message(pair.read.get(),
+               {.kind = launch::MessageKind::Stop});  // never read: the kernel says ECONNRESET
   pair.write.reset();
-  EXPECT_TRUE(receive_message(pair.read.get()).message.has_value());
-  EXPECT_TRUE(receive_message(pair.read.get()).closed);
-  EXPECT_FALSE(send_message(pair.read.get(), {.kind = MessageKind::Stop}));
+  EXPECT_TRUE(launch::receive_message(pair.read.get()).message.has_value());
+  EXPECT_TRUE(launch::receive_message(pair.read.get()).closed);
+  EXPECT_FALSE(launch::send_message(pair.read.get(), {.kind = launch::MessageKind::Stop}));
 }
 
 TEST(Message, TooLongATextIsCut) {
-  FdPair pair = make_socket_pair(SOCK_SEQPACKET);
-  ASSERT_TRUE(send_message(pair.write.get(), {.text = std::string(2 * kMaxMessageText, 'x')}));
-  EXPECT_EQ(receive_message(pair.read.get()).message->text.size(), kMaxMessageText);
-  ASSERT_TRUE(send_message(pair.write.get(), {.error = std::string(2 * kMaxMessageText, 'x')}));
-  EXPECT_EQ(receive_message(pair.read.get()).message->error.size(), kMaxMessageText);
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
+  ASSERT_TRUE(launch::send_message(pair.write.get(), {.text = std::string(2 * launch::kMaxMessageText, 'x')}));
+  EXPECT_EQ(launch::receive_message(pair.read.get()).message->text.size(), launch::kMaxMessageText);
+  ASSERT_TRUE(launch::send_message(pair.write.get(), {.error = std::string(2 * launch::kMaxMessageText, 'x')}));
+  EXPECT_EQ(launch::receive_message(pair.read.get()).message->error.size(), launch::kMaxMessageText);
 }
 
 }  // namespace

@@ -29,35 +29,35 @@ using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
-Output shell(const std::string& script) {
-  return run_process({.argv = {"sh", "-c", script}}, Deadline::after(kPatience));
+base::Output shell(const std::string& script) {
+  return base::run_process({.argv = {"sh", "-c", script}}, base::Deadline::after(kPatience));
 }
 
 TEST(Output, BothStreamsKeepTheirPlaceAndGetAPrefix) {
-  const Output output = run_lockstep({"run", "sh", "-c", "echo out; echo err >&2"});
+  const base::Output output = run_lockstep({"run", "sh", "-c", "echo out; echo err >&2"});
   EXPECT_EQ(output.out, "r0: out\n");
   EXPECT_EQ(output.err, "r0: err\n");
 }
 
 TEST(Output, NoPrefixPassesEveryByte) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--no-prefix", "printf", "a\\n\\r\\n\\n b\\r10%%\\rlast"});
   EXPECT_EQ(output.out, "a\n\r\n\n b\r10%\rlast");
 }
 
 TEST(Output, AnUnfinishedLastLineIsWritten) {
-  const Output output = run_lockstep({"run", "printf", "one\\ntwo"});
+  const base::Output output = run_lockstep({"run", "printf", "one\\ntwo"});
   EXPECT_EQ(output.out, "r0: one\nr0: two\n");
 }
 
 TEST(Output, ProgressLinesPassThrough) {
-  const Output output = run_lockstep({"run", "printf", "10%%\\r20%%\\r\\ndone\\n"});
+  const base::Output output = run_lockstep({"run", "printf", "10%%\\r20%%\\r\\ndone\\n"});
   EXPECT_EQ(output.out, "r0: 10%\rr0: 20%\rr0: \nr0: done\n");
 }
 
 // tqdm begins with a carriage return; it used to end the agent, and the job with it.
 TEST(Output, ARedrawMayBeTheFirstOutput) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--nproc-per-node", "2", "sh", "-c",
                     "printf '\\r 0%%' >&2; printf '\\r10%%\\n' >&2; printf '\\r'; exit $RANK"});
   EXPECT_EQ(output.status.code, 1) << output.err;
@@ -67,7 +67,7 @@ TEST(Output, ARedrawMayBeTheFirstOutput) {
 }
 
 TEST(Output, TheReportKeepsTheLineBeforeABar) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "sh", "-c", "echo epoch 1; printf '\\r 0%%'; printf '\\r10%%'; exit 3"});
   EXPECT_EQ(output.status.code, 3);
   EXPECT_THAT(output.err, HasSubstr("  its last output:\n    epoch 1\n    10%\n"));
@@ -114,7 +114,7 @@ TEST(Output, ABarIsNotOneRedrawLate) {
 
 // As tqdm draws on every rank: it returns first, then draws, and ends its line at last.
 TEST(Output, BarsOfSeveralRanksComeToTheirEnd) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "--nproc-per-node", "3", "sh", "-c",
                     "echo epoch 1 >&2; i=0; while [ $i -le 100 ]; do printf '\\r%3d%%|##' $i >&2; "
                     "i=$((i+10)); done; echo >&2; echo after"});
@@ -131,33 +131,33 @@ TEST(Output, BarsOfSeveralRanksComeToTheirEnd) {
 class FrozenReader : public ::testing::TestWithParam<bool> {};
 
 TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
-  FdPair out = make_pipe(), err = make_pipe();
+  base::FdPair out = base::make_pipe(), err = base::make_pipe();
   const bool both = GetParam();
-  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+  base::Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
                             both ? "yes >&2 & exec yes" : "exec yes"},
                    .stdout_fd = out.write.get(),
                    .stderr_fd = err.write.get(),
                    .new_group = true});
-  const auto is_full = [](const FdPair& pipe) {
+  const auto is_full = [](const base::FdPair& pipe) {
     pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&room, 1, 0) == 0;
   };
   ASSERT_TRUE(wait_until([&] { return is_full(out) && (!both || is_full(err)); }));
-  const auto told = Clock::now();
+  const auto told = base::Clock::now();
   process.kill(SIGTERM);
-  const auto status = process.wait(Deadline::after(kPatience));
+  const auto status = process.wait(base::Deadline::after(kPatience));
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->code, 143);
-  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+  EXPECT_LT(base::Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
 }
 
 // The shell runs its trap when what it waits for has written all it has to say.
 TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
   TempFolder folder;
-  FdPair out = make_pipe(), err = make_pipe();
+  base::FdPair out = base::make_pipe(), err = base::make_pipe();
   const std::string talk = "setsid head -c 3000000 /dev/zero; ";
   const std::string complain = GetParam() ? "setsid head -c 3000000 /dev/zero >&2; " : "";
-  Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
+  base::Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
                             fmt::format("cd {}; trap 'echo > saved$RANK; exit 0' TERM; "
                                         "echo > up$RANK; {}{}sleep 1000",
                                         folder.path(), talk, complain)},
@@ -168,12 +168,12 @@ TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
     pollfd room{.fd = out.write.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&room, 1, 0) == 0 && fs::exists(folder.at("up0")) && fs::exists(folder.at("up1"));
   }));
-  const auto told = Clock::now();
+  const auto told = base::Clock::now();
   process.kill(SIGTERM);
-  const auto status = process.wait(Deadline::after(kPatience));
+  const auto status = process.wait(base::Deadline::after(kPatience));
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->code, 143);
-  EXPECT_LT(Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
+  EXPECT_LT(base::Clock::now() - told, std::chrono::seconds(8)) << "the grace alone is 10 s";
   EXPECT_TRUE(fs::exists(folder.at("saved0")) && fs::exists(folder.at("saved1")));
 }
 
@@ -182,13 +182,13 @@ INSTANTIATE_TEST_SUITE_P(Streams, FrozenReader, ::testing::Bool(),
 
 // The signal comes to one node; nobody reads what the other one says either.
 TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
-  const std::map<std::string, std::string> env{{"LOCKSTEP_JOB_SECRET", make_secret()}};
+  const std::map<std::string, std::string> env{{"LOCKSTEP_JOB_SECRET", base::make_secret()}};
   for (const size_t told_node : {0, 1}) {
-    const uint16_t port = Listener({"127.0.0.1", 0}).endpoint().port;
-    FdPair pipes[2] = {make_pipe(), make_pipe()};
-    Process nodes[2];
+    const uint16_t port = base::Listener({"127.0.0.1", 0}).endpoint().port;
+    base::FdPair pipes[2] = {base::make_pipe(), base::make_pipe()};
+    base::Process nodes[2];
     for (size_t node = 0; node < 2; ++node) {
-      nodes[node] = Process(
+      nodes[node] = base::Process(
           {.argv = {lockstep_program(), "run", "--nnodes=2", fmt::format("--node-rank={}", node),
                     "--master-addr=127.0.0.1", fmt::format("--master-port={}", port), "yes"},
            .env = env,
@@ -196,15 +196,15 @@ TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
            .stderr_fd = pipes[node].write.get(),
            .new_group = true});
     }
-    for (const FdPair& pipe : pipes) {
+    for (const base::FdPair& pipe : pipes) {
       ASSERT_TRUE(wait_until([&] {
         pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
         return ::poll(&room, 1, 0) == 0;
       }));
     }
     nodes[told_node].kill(SIGTERM);
-    for (Process& node : nodes) {
-      const auto status = node.wait(Deadline::after(std::chrono::seconds(8)));
+    for (base::Process& node : nodes) {
+      const auto status = node.wait(base::Deadline::after(std::chrono::seconds(8)));
       ASSERT_TRUE(status.has_value()) << "the grace alone is 10 s; told was node " << told_node;
       EXPECT_EQ(status->code, 143);
     }
@@ -213,13 +213,13 @@ TEST(FrozenReaders, DoNotHoldUpTheOtherNodes) {
 
 // A stranger at the job's port is a line of the log. It used to stop the launcher for good.
 TEST(Output, TheLogDoesNotWaitForAReader) {
-  FdPair out = make_pipe(), err = make_pipe();
+  base::FdPair out = base::make_pipe(), err = base::make_pipe();
   ::fcntl(err.write.get(), F_SETFL, O_NONBLOCK);
   const std::string filling(4096, 'x');
   while (::write(err.write.get(), filling.data(), filling.size()) > 0) {
   }
   ::fcntl(err.write.get(), F_SETFL, 0);
-  Process process({.argv = {lockstep_program(), "run", "--no-prefix", "--nproc-per-node", "2", "sh",
+  base::Process process({.argv = {lockstep_program(), "run", "--no-prefix", "--nproc-per-node", "2", "sh",
                             "-c", "[ $RANK = 1 ] || echo $LOCKSTEP_STORE; exec sleep 1000"},
                    .stdout_fd = out.write.get(),
                    .stderr_fd = err.write.get(),
@@ -228,20 +228,20 @@ TEST(Output, TheLogDoesNotWaitForAReader) {
   for (char byte = 0; ::read(out.read.get(), &byte, 1) == 1 && byte != '\n';) {
     store += byte;
   }
-  const Deadline deadline = Deadline::after(kPatience);
-  Socket stranger = Socket::connect(Endpoint::parse(store, "the store"), deadline);
+  const base::Deadline deadline = base::Deadline::after(kPatience);
+  base::Socket stranger = base::Socket::connect(base::Endpoint::parse(store, "the store"), deadline);
   const std::string_view greeting = "GET / HTTP/1.1\r\n\r\n";
   stranger.send(greeting.data(), greeting.size(), deadline);
   char byte = 0;
   EXPECT_THROW(stranger.receive(&byte, 1, deadline), IoError) << "it is not sent away";
   process.kill(SIGTERM);
-  const auto status = process.wait(Deadline::after(kPatience));
+  const auto status = process.wait(base::Deadline::after(kPatience));
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->code, 143);
 }
 
 TEST(Output, ALimitOfFilesIsNamed) {
-  const Output output =
+  const base::Output output =
       shell("ulimit -n 24; exec " + lockstep_program() + " run --nproc-per-node 16 true");
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.err, HasSubstr("`ulimit -n`"));
@@ -251,9 +251,9 @@ TEST(Output, ALimitOfFilesIsNamed) {
 TEST(Output, TeeDoesWithoutAFolderThatItMayWriteTo) {
   const std::string run = lockstep_program() + " run --tee 3 echo hi";
   const std::string hide = "for d in /tmp /var/tmp; do mount -t tmpfs -o ro none $d; done; ";
-  const Output trial = shell("unshare -m sh -c '" + hide + "'");
+  const base::Output trial = shell("unshare -m sh -c '" + hide + "'");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
-  const Output output =
+  const base::Output output =
       shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide + run + "'");
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(output.out, "r0: hi\n");
@@ -263,9 +263,9 @@ TEST(Output, TeeDoesWithoutAFolderThatItMayWriteTo) {
 
 TEST(Output, LogFilesGoToTheNextTemporaryFolderThatTakesThem) {
   const std::string hide = "mount -t tmpfs -o ro none /tmp; mount -t tmpfs none /var/tmp; ";
-  const Output trial = shell("unshare -m sh -c '" + hide + "'");
+  const base::Output trial = shell("unshare -m sh -c '" + hide + "'");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
-  const Output output = shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide +
+  const base::Output output = shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide +
                               lockstep_program() + " run --redirects 3 echo hi'");
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_THAT(output.err, HasSubstr("log files are in /var/tmp/lockstep_logs_"));
@@ -274,7 +274,7 @@ TEST(Output, LogFilesGoToTheNextTemporaryFolderThatTakesThem) {
 TEST(Output, LinesAreNeverTorn) {
   constexpr int kLines = 10000;
   for (const std::string nodes : {"1", "2"}) {
-    const Output output = run_lockstep(
+    const base::Output output = run_lockstep(
         {"run", "--local-nodes", nodes, "--nproc-per-node", "4", "sh", "-c",
          fmt::format("seq -f \"line-$RANK-%06.0f-{}-end\" 1 {}", std::string(100, 'x'), kLines)});
     ASSERT_EQ(output.status.code, 0) << output.err;
@@ -295,7 +295,7 @@ TEST(Output, LinesAreNeverTorn) {
 
 // Longer than a pipe takes in one piece, from two agents at once.
 TEST(Output, LongLinesOfTwoNodesAreNotTornEither) {
-  const Output output = run_lockstep({"run", "--local-nodes", "2", "sh", "-c",
+  const base::Output output = run_lockstep({"run", "--local-nodes", "2", "sh", "-c",
                                       "i=0; while [ $i -lt 40 ]; do head -c 30000 /dev/zero | tr "
                                       "'\\0' $RANK; echo; i=$((i+1)); done"});
   const auto out = lines(output.out);
@@ -307,7 +307,7 @@ TEST(Output, LongLinesOfTwoNodesAreNotTornEither) {
 }
 
 TEST(Output, EndlessLinesAreCut) {
-  const Output output =
+  const base::Output output =
       run_lockstep({"run", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo"});
   const auto out = lines(output.out);
   EXPECT_EQ(out.size(), 4u);
@@ -320,7 +320,7 @@ TEST(Output, EndlessLinesAreCut) {
 TEST(Output, LogFilesHoldEachRanksStreams) {
   TempFolder folder;
   // Rank 1 fails only when rank 0 has written: a failure stops the others.
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--log-dir", folder.path() + "/new/logs", "--nproc-per-node", "2", "sh", "-c",
        "echo out $RANK; echo err $RANK >&2; echo $TORCHELASTIC_ERROR_FILE; "
        "[ $RANK = 0 ] && exec touch " +
@@ -336,9 +336,9 @@ TEST(Output, LogFilesHoldEachRanksStreams) {
   ASSERT_EQ(jobs.size(), 1u);
   for (const int rank : {0, 1}) {
     const std::string place = jobs[0] / "attempt_0" / fmt::format("rank_{}", rank);
-    EXPECT_EQ(read_file(place + "/stdout.log"),
+    EXPECT_EQ(base::read_file(place + "/stdout.log"),
               fmt::format("out {}\n{}/error.json\n", rank, place));
-    EXPECT_EQ(read_file(place + "/stderr.log"), fmt::format("err {}\n", rank));
+    EXPECT_EQ(base::read_file(place + "/stderr.log"), fmt::format("err {}\n", rank));
   }
   EXPECT_THAT(output.err,
               HasSubstr("all of its output: " + (jobs[0] / "attempt_0" / "rank_1").string()));
@@ -350,16 +350,16 @@ TEST(Output, RunsOfOneNameKeepTheirLogsAndErrorsApart) {
   const auto run = [&](const std::string& script) {
     return run_lockstep({"run", "--rdzv-id", "nightly", "--log-dir", dir, "sh", "-c", script});
   };
-  const Output first =
+  const base::Output first =
       run("echo first; echo '{\"message\": \"stale\"}' > $TORCHELASTIC_ERROR_FILE; exit 1");
   EXPECT_THAT(first.err, HasSubstr("stale"));
-  const Output second = run("echo second; exit 1");
+  const base::Output second = run("echo second; exit 1");
   EXPECT_THAT(second.err, Not(HasSubstr("stale")));
   std::set<std::string> kept;
   for (const auto& job : fs::directory_iterator(dir)) {
     EXPECT_THAT(job.path().filename().string(), StartsWith("nightly_"));
     EXPECT_EQ(fs::status(job).permissions(), fs::perms::owner_all);
-    kept.insert(read_file(job.path() / "attempt_0/rank_0/stdout.log"));
+    kept.insert(base::read_file(job.path() / "attempt_0/rank_0/stdout.log"));
   }
   EXPECT_THAT(kept, ElementsAre("first\n", "second\n"));
   EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
@@ -372,7 +372,7 @@ TEST(Output, LogFoldersAreOpenToOthersOnlyIfAsked) {
             0);
   EXPECT_EQ(fs::status(folder.at("logs")).permissions(), static_cast<fs::perms>(0755));
   for (const char* mode : {"rwx", "600", "0", "99999"}) {
-    const Output output =
+    const base::Output output =
         run_lockstep({"run", "--log-dir", folder.path(), "--log-dir-mode", mode, "true"});
     EXPECT_EQ(output.status.code, 2) << mode << output.err;
   }
@@ -380,7 +380,7 @@ TEST(Output, LogFoldersAreOpenToOthersOnlyIfAsked) {
 
 // `lockstep train --json` and the like: what rank 0 writes is data for the next program.
 TEST(Output, JsonOfRankZeroPassesAsItIs) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "--nproc-per-node", "2", "sh", "-c",
        "if [ $RANK = 0 ]; then echo '{\"loss\": 1.5}'; echo '{not json}'; echo \"{'a': 1}\"; "
        "printf '{\"end\": true}'; else echo '{\"mine\": 2}'; fi; echo '{\"e\": 1}' >&2"});
@@ -394,13 +394,13 @@ TEST(Output, JsonOfRankZeroPassesAsItIs) {
 TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
   TempFolder folder;
   const std::string file = folder.file("file", "");
-  const Output output = run_lockstep({"run", "--log-dir", file, "echo", "never"});
+  const base::Output output = run_lockstep({"run", "--log-dir", file, "echo", "never"});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_EQ(output.out, "");
   EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
   EXPECT_THAT(output.err, HasSubstr("Not a directory"));
   EXPECT_THAT(output.err, HasSubstr("--log-dir"));
-  const Output again =
+  const base::Output again =
       run_lockstep({"run", "--max-restarts", "2", "--log-dir", file, "echo", "never"});
   EXPECT_EQ(again.status.code, 2) << "it ends, too, if it may try again";
   EXPECT_EQ(count(again.err, "Not a directory"), 3) << again.err;
@@ -408,7 +408,7 @@ TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
 
 TEST(Output, AFullDiskCostsTheLogNotTheJob) {
   TempFolder folder;
-  const Output output = shell("ulimit -f 1; exec " + lockstep_program() + " run --log-dir " +
+  const base::Output output = shell("ulimit -f 1; exec " + lockstep_program() + " run --log-dir " +
                               folder.path() + " sh -c 'seq 1 2000; seq 1 2000'");
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(lines(output.out).size(), 4000u);
@@ -416,14 +416,14 @@ TEST(Output, AFullDiskCostsTheLogNotTheJob) {
 }
 
 TEST(Output, AFullConsoleDoesNotEndTheJob) {
-  const Output output =
+  const base::Output output =
       shell(lockstep_program() + " run sh -c 'seq 1 2000; seq 1 2000; exit 3' > /dev/full");
   EXPECT_EQ(output.status.code, 3);
   EXPECT_EQ(count(output.err, "No space left on device"), 1) << output.err;
 }
 
 TEST(Output, AReaderThatLeavesEndsTheWriterBySigpipe) {
-  const Output output =
+  const base::Output output =
       shell("{ " + lockstep_program() + " run yes; echo code $? >&2; } | head -n 1");
   EXPECT_EQ(output.out, "r0: y\n");
   EXPECT_THAT(output.err, HasSubstr("SIGPIPE"));
@@ -444,7 +444,7 @@ TEST(Output, ColourOnlyOnATerminal) {
 }
 
 TEST(Output, LastLinesKeepOnlyTheNewest) {
-  const Output output = run_lockstep({"run", "sh", "-c", "seq 1 100; exit 9"});
+  const base::Output output = run_lockstep({"run", "sh", "-c", "seq 1 100; exit 9"});
   EXPECT_EQ(output.status.code, 9);
   EXPECT_THAT(output.err, HasSubstr("    81\n"));
   EXPECT_THAT(output.err, HasSubstr("    100\n"));

@@ -29,21 +29,21 @@ namespace fs = std::filesystem;
 // numbers the threads of core c 2c and 2c + 1.
 const std::string kTwoSockets = "package:2 [numa] l3:2 core:2 pu:2";
 
-std::string cpus_text(const Placement& placement) {
+std::string cpus_text(const launch::Placement& placement) {
   std::vector<std::string> texts;
-  for (const RankPlacement& rank : placement.ranks) {
+  for (const launch::RankPlacement& rank : placement.ranks) {
     texts.push_back(fmt::format("{}", fmt::join(rank.cpus, ",")));
   }
   return fmt::format("{}", fmt::join(texts, " | "));
 }
 
-std::string place(BindMode bind, int num_ranks, const TopologyOptions& topology,
+std::string place(launch::BindMode bind, int num_ranks, const launch::TopologyOptions& topology,
                   const std::vector<int>& gpus = {}) {
-  return cpus_text(place_ranks(bind, num_ranks, read_topology(topology), gpus));
+  return cpus_text(launch::place_ranks(bind, num_ranks, launch::read_topology(topology), gpus));
 }
 
 TEST(Topology, KnowsCoresPackagesNodesAndCaches) {
-  const HostTopology host = read_topology({.synthetic = kTwoSockets});
+  const launch::HostTopology host = launch::read_topology({.synthetic = kTwoSockets});
   ASSERT_EQ(host.cores.size(), 8u);
   EXPECT_THAT(host.cores[5].cpus, ElementsAre(10, 11));
   EXPECT_EQ(host.cores[3].package, 0);
@@ -54,76 +54,76 @@ TEST(Topology, KnowsCoresPackagesNodesAndCaches) {
 }
 
 TEST(Topology, OnlyWhatMayBeUsed) {
-  const HostTopology host = read_topology({.synthetic = kTwoSockets, .only = {1, 2, 3, 15}});
+  const launch::HostTopology host = launch::read_topology({.synthetic = kTwoSockets, .only = {1, 2, 3, 15}});
   ASSERT_EQ(host.cores.size(), 3u);
   EXPECT_THAT(host.cores[0].cpus, ElementsAre(1));
   EXPECT_THAT(host.cores[2].cpus, ElementsAre(15));
-  EXPECT_THROW(read_topology({.synthetic = "a castle"}), IoError);
-  EXPECT_FALSE(read_topology().cores.empty());  // this host
+  EXPECT_THROW(launch::read_topology({.synthetic = "a castle"}), IoError);
+  EXPECT_FALSE(launch::read_topology().cores.empty());  // this host
 }
 
 TEST(PlaceRanks, CoreDealsWholeCoresNearEachOther) {
-  const TopologyOptions host{.synthetic = "node:2 core:4 pu:2"};
-  EXPECT_EQ(place(BindMode::Core, 1, host), "0,1,2,3,4,5,6,7");
-  EXPECT_EQ(place(BindMode::Core, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
-  EXPECT_EQ(place(BindMode::Core, 3, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11,12,13,14,15");
-  EXPECT_EQ(place(BindMode::Core, 8, host), "0,1 | 2,3 | 4,5 | 6,7 | 8,9 | 10,11 | 12,13 | 14,15");
+  const launch::TopologyOptions host{.synthetic = "node:2 core:4 pu:2"};
+  EXPECT_EQ(place(launch::BindMode::Core, 1, host), "0,1,2,3,4,5,6,7");
+  EXPECT_EQ(place(launch::BindMode::Core, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
+  EXPECT_EQ(place(launch::BindMode::Core, 3, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11,12,13,14,15");
+  EXPECT_EQ(place(launch::BindMode::Core, 8, host), "0,1 | 2,3 | 4,5 | 6,7 | 8,9 | 10,11 | 12,13 | 14,15");
 }
 
 TEST(PlaceRanks, SharesFollowTheCoresThatMayBeUsed) {
-  const TopologyOptions host{.synthetic = "node:2 core:4 pu:1", .only = {0, 1, 2, 5}};
-  EXPECT_EQ(place(BindMode::Core, 4, host), "0 | 1 | 2 | 5");
-  EXPECT_EQ(place(BindMode::Numa, 4, host), "0,1,2 | 0,1,2 | 0,1,2 | 5");
+  const launch::TopologyOptions host{.synthetic = "node:2 core:4 pu:1", .only = {0, 1, 2, 5}};
+  EXPECT_EQ(place(launch::BindMode::Core, 4, host), "0 | 1 | 2 | 5");
+  EXPECT_EQ(place(launch::BindMode::Numa, 4, host), "0,1,2 | 0,1,2 | 0,1,2 | 5");
 }
 
 TEST(PlaceRanks, MoreRanksThanCores) {
-  const TopologyOptions host{.synthetic = "node:1 core:2 pu:2"};
-  const Placement placement = place_ranks(BindMode::Auto, 3, read_topology(host));
+  const launch::TopologyOptions host{.synthetic = "node:1 core:2 pu:2"};
+  const launch::Placement placement = launch::place_ranks(launch::BindMode::Auto, 3, launch::read_topology(host));
   EXPECT_EQ(cpus_text(placement), " |  | ");
   EXPECT_THAT(placement.reason, HasSubstr("3 ranks, 2 cores: not bound"));
-  EXPECT_THROW(place(BindMode::Core, 3, host), UsageError);
-  EXPECT_EQ(place(BindMode::Numa, 3, host), "0,1,2,3 | 0,1,2,3 | 0,1,2,3");
+  EXPECT_THROW(place(launch::BindMode::Core, 3, host), UsageError);
+  EXPECT_EQ(place(launch::BindMode::Numa, 3, host), "0,1,2,3 | 0,1,2,3 | 0,1,2,3");
 }
 
 TEST(PlaceRanks, AutoBindsWhereThereAreEnoughCores) {
-  const Placement placement =
-      place_ranks(BindMode::Auto, 2, read_topology({.synthetic = "node:1 core:2 pu:2"}));
+  const launch::Placement placement =
+      launch::place_ranks(launch::BindMode::Auto, 2, launch::read_topology({.synthetic = "node:1 core:2 pu:2"}));
   EXPECT_EQ(cpus_text(placement), "0,1 | 2,3");
   EXPECT_THAT(placement.reason, HasSubstr("bound to cores of its own"));
-  EXPECT_EQ(cpus_text(place_ranks(BindMode::None, 2, {})), " | ");
+  EXPECT_EQ(cpus_text(launch::place_ranks(launch::BindMode::None, 2, {})), " | ");
 }
 
 TEST(PlaceRanks, TorchrunsWords) {
-  const TopologyOptions host{.synthetic = kTwoSockets};
-  EXPECT_EQ(place(BindMode::Numa, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
-  EXPECT_EQ(place(BindMode::CoreComplex, 4, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11 | 12,13,14,15");
-  const TopologyOptions four_nodes{.synthetic = "package:2 node:2 core:1 pu:1"};
-  EXPECT_EQ(place(BindMode::Numa, 4, four_nodes), "0 | 1 | 2 | 3");
-  EXPECT_EQ(place(BindMode::Socket, 4, four_nodes), "0,1 | 0,1 | 2,3 | 2,3");
+  const launch::TopologyOptions host{.synthetic = kTwoSockets};
+  EXPECT_EQ(place(launch::BindMode::Numa, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
+  EXPECT_EQ(place(launch::BindMode::CoreComplex, 4, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11 | 12,13,14,15");
+  const launch::TopologyOptions four_nodes{.synthetic = "package:2 node:2 core:1 pu:1"};
+  EXPECT_EQ(place(launch::BindMode::Numa, 4, four_nodes), "0 | 1 | 2 | 3");
+  EXPECT_EQ(place(launch::BindMode::Socket, 4, four_nodes), "0,1 | 0,1 | 2,3 | 2,3");
 }
 
 TEST(PlaceRanks, ARankIsNearItsGpu) {
-  const TopologyOptions host{.synthetic = "node:2 core:4 pu:1"};
+  const launch::TopologyOptions host{.synthetic = "node:2 core:4 pu:1"};
   const std::vector<int> crossed{1, 1, 0, -1};
-  EXPECT_EQ(place(BindMode::Numa, 3, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3");
-  EXPECT_EQ(place(BindMode::Core, 3, host, crossed), "4,5 | 6,7 | 0,1,2,3");
-  EXPECT_EQ(place(BindMode::Numa, 4, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3 | 4,5,6,7");
-  EXPECT_EQ(place(BindMode::Numa, 2, host, {7, 7}), "0,1,2,3 | 4,5,6,7");  // no such node
+  EXPECT_EQ(place(launch::BindMode::Numa, 3, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3");
+  EXPECT_EQ(place(launch::BindMode::Core, 3, host, crossed), "4,5 | 6,7 | 0,1,2,3");
+  EXPECT_EQ(place(launch::BindMode::Numa, 4, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3 | 4,5,6,7");
+  EXPECT_EQ(place(launch::BindMode::Numa, 2, host, {7, 7}), "0,1,2,3 | 4,5,6,7");  // no such node
 }
 
 TEST(PlaceRanks, ThreadsAreTheRanksShareOfItsCores) {
-  const HostTopology host = read_topology({.synthetic = "node:2 core:4 pu:2"});
-  EXPECT_EQ(place_ranks(BindMode::Core, 4, host).ranks[0].num_cores, 2);
-  EXPECT_EQ(place_ranks(BindMode::Numa, 4, host).ranks[0].num_cores, 2);
-  EXPECT_EQ(place_ranks(BindMode::Numa, 16, host).ranks[0].num_cores, 1);
-  EXPECT_EQ(place_ranks(BindMode::None, 4, host).ranks[0].num_cores, 0);
+  const launch::HostTopology host = launch::read_topology({.synthetic = "node:2 core:4 pu:2"});
+  EXPECT_EQ(launch::place_ranks(launch::BindMode::Core, 4, host).ranks[0].num_cores, 2);
+  EXPECT_EQ(launch::place_ranks(launch::BindMode::Numa, 4, host).ranks[0].num_cores, 2);
+  EXPECT_EQ(launch::place_ranks(launch::BindMode::Numa, 16, host).ranks[0].num_cores, 1);
+  EXPECT_EQ(launch::place_ranks(launch::BindMode::None, 4, host).ranks[0].num_cores, 0);
 }
 
 TEST(BindToCpus, HoldsAndRefusesWhatIsNotThere) {
-  const pid_t child = fork_child([] {
-    const int cpu = read_topology().cores.front().cpus.front();
-    return bind_to_cpus({cpu}) == 0 && ::sched_getcpu() == cpu && bind_to_cpus({}) == 0 &&
-                   bind_to_cpus({100000}) == EINVAL
+  const pid_t child = base::fork_child([] {
+    const int cpu = launch::read_topology().cores.front().cpus.front();
+    return launch::bind_to_cpus({cpu}) == 0 && ::sched_getcpu() == cpu && launch::bind_to_cpus({}) == 0 &&
+                   launch::bind_to_cpus({100000}) == EINVAL
                ? 0
                : 1;
   });
@@ -134,16 +134,16 @@ TEST(BindToCpus, HoldsAndRefusesWhatIsNotThere) {
 
 TEST(VirtualLocalRank, EveryRankSeesItsGpuAsTheFirst) {
   std::vector<std::string> env{"LOCAL_RANK=2", "RANK=6", "CUDA_VISIBLE_DEVICES=4,5,GPU-ab"};
-  set_virtual_local_rank(2, env);
+  launch::set_virtual_local_rank(2, env);
   EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-ab"));
   EXPECT_THAT(env, Contains("LOCAL_RANK=0"));
   EXPECT_THAT(env, Contains("RANK=6"));
   EXPECT_EQ(env.size(), 3u);
   std::vector<std::string> bare{"LOCAL_RANK=3"};
-  set_virtual_local_rank(3, bare);
+  launch::set_virtual_local_rank(3, bare);
   EXPECT_THAT(bare, Contains("CUDA_VISIBLE_DEVICES=3"));
   std::vector<std::string> few{"CUDA_VISIBLE_DEVICES=0,1"};
-  EXPECT_THROW(set_virtual_local_rank(2, few), UsageError);
+  EXPECT_THROW(launch::set_virtual_local_rank(2, few), UsageError);
 }
 
 // Files under a folder that plays "/".
@@ -151,7 +151,7 @@ class Gpus : public ::testing::Test {
  protected:
   void file(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(folder_.path() + path).parent_path());
-    write_file_atomically(folder_.path() + path, text);
+    base::write_file_atomically(folder_.path() + path, text);
   }
 
   void gpu(const std::string& address, const std::string& uuid, const std::string& node) {
@@ -164,26 +164,26 @@ class Gpus : public ::testing::Test {
 };
 
 TEST_F(Gpus, AreCountedByDeviceOrByWhatIsVisible) {
-  EXPECT_EQ(count_gpus(folder_.path(), std::nullopt), 0);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), std::nullopt), 0);
   for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"}) {
     file(std::string("/dev/") + name, "");
   }
-  EXPECT_EQ(count_gpus(folder_.path(), std::nullopt), 2);
-  EXPECT_EQ(count_gpus(folder_.path(), ""), 0);
-  EXPECT_EQ(count_gpus(folder_.path(), "3, 5,GPU-1,MIG-2"), 4);
-  EXPECT_EQ(count_gpus(folder_.path(), "3,-1,5"), 1);
-  EXPECT_EQ(count_gpus(folder_.path(), "NoDevFiles"), 0);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), std::nullopt), 2);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), ""), 0);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), "3, 5,GPU-1,MIG-2"), 4);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), "3,-1,5"), 1);
+  EXPECT_EQ(launch::count_gpus(folder_.path(), "NoDevFiles"), 0);
 }
 
 TEST_F(Gpus, KnowTheirNumaNode) {
-  EXPECT_TRUE(gpu_numa_nodes(folder_.path(), std::nullopt).empty());
+  EXPECT_TRUE(launch::gpu_numa_nodes(folder_.path(), std::nullopt).empty());
   gpu("0000:b1:00.0", "GPU-bb", "1");
   gpu("0000:17:00.0", "GPU-aa", "0");
   gpu("0000:ff:00.0", "GPU-cc", "-1");
   file("/proc/driver/nvidia/gpus/0001:00:00.0/information", "");
-  EXPECT_THAT(gpu_numa_nodes(folder_.path(), std::nullopt), ElementsAre(0, 1, -1, -1));
-  EXPECT_THAT(gpu_numa_nodes(folder_.path(), "1,0"), ElementsAre(1, 0));
-  EXPECT_THAT(gpu_numa_nodes(folder_.path(), "GPU-bb,9,GPU-zz"), ElementsAre(1, -1, -1));
+  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), std::nullopt), ElementsAre(0, 1, -1, -1));
+  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "1,0"), ElementsAre(1, 0));
+  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "GPU-bb,9,GPU-zz"), ElementsAre(1, -1, -1));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ TEST_P(StopSignal, StopsTheRanksAndIsTheExitCode) {
   job.kill(GetParam());
   EXPECT_EQ(job.wait().code, 128 + GetParam());
   EXPECT_TRUE(job.is_gone());
-  EXPECT_THAT(job.err(), HasSubstr("stopped by " + signal_name(GetParam())));
+  EXPECT_THAT(job.err(), HasSubstr("stopped by " + base::signal_name(GetParam())));
   EXPECT_THAT(job.err(), HasSubstr("3 ranks: 3 stopped by lockstep"));
 }
 
@@ -33,11 +33,11 @@ TEST_P(StopSignal, ReachesTheRanksAsItCame) {
   ASSERT_TRUE(job.wait_for_output("ready", 1));
   job.kill(GetParam());
   EXPECT_EQ(job.wait().code, 128 + GetParam());
-  EXPECT_EQ(job.out(), "r0: ready\nr0: got " + signal_name(GetParam()).substr(3) + "\n");
+  EXPECT_EQ(job.out(), "r0: ready\nr0: got " + base::signal_name(GetParam()).substr(3) + "\n");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StopSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT),
-                         [](const auto& test) { return signal_name(test.param); });
+                         [](const auto& test) { return base::signal_name(test.param); });
 
 TEST(Signal, CtrlCReachesTheWholeGroupYetStopsInOrder) {
   Job job({"--nproc-per-node", "2", "sh", "-c",
@@ -64,17 +64,17 @@ TEST(Signal, SecondCtrlCKillsAtOnce) {
 TEST(Signal, IgnoredBySomeoneElseStaysIgnored) {
   // As `nohup` starts it.
   TempFolder folder;
-  const Output output =
-      run_process({.argv = {"sh", "-c",
+  const base::Output output =
+      base::run_process({.argv = {"sh", "-c",
                             "trap '' HUP; " + lockstep_program() +
                                 " run sh -c 'echo ready; sleep 0.2; exit 4' & pid=$!; "
                                 "sleep 0.1; kill -HUP $pid; wait $pid"}},
-                  Deadline::after(kPatience));
+                  base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 4) << output.err;
 }
 
 // As a shell starts a job in the background.
-ProcessOptions with_ignored_interrupt(ProcessOptions options) {
+base::ProcessOptions with_ignored_interrupt(base::ProcessOptions options) {
   options.argv.insert(options.argv.begin(), {"sh", "-c", "trap '' INT; exec \"$@\"", "sh"});
   return options;
 }
@@ -98,7 +98,7 @@ TEST(Signal, WhoIgnoresCtrlCDoesNotHoldTheJob) {
 }
 
 TEST(Signal, WorkersHaveDefaultHandlingAndAnEmptyMask) {
-  const Output output = run_lockstep({"run", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
+  const base::Output output = run_lockstep({"run", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
   EXPECT_EQ(output.out, "r0: SigBlk:\t0000000000000000\nr0: SigIgn:\t0000000000000000\n");
 }
 

@@ -40,10 +40,10 @@ Words staged_run(const std::string& stage, const std::string& script) {
 }
 
 TEST(Stage, SaysWhichSideOfTheFlagIsWrong) {
-  EXPECT_EQ(parse_stage("s3://models/a:b:/scratch/a").source, "s3://models/a:b");
-  EXPECT_EQ(parse_stage("s3://models/a:/scratch/x/../a/").destination, "/scratch/a/");
-  EXPECT_EQ(parse_stage("file:///data/x:/y").source, "/data/x");
-  EXPECT_EQ(parse_stage("x:y").destination, fs::current_path().string() + "/y");
+  EXPECT_EQ(launch::parse_stage("s3://models/a:b:/scratch/a").source, "s3://models/a:b");
+  EXPECT_EQ(launch::parse_stage("s3://models/a:/scratch/x/../a/").destination, "/scratch/a/");
+  EXPECT_EQ(launch::parse_stage("file:///data/x:/y").source, "/data/x");
+  EXPECT_EQ(launch::parse_stage("x:y").destination, fs::current_path().string() + "/y");
   const std::pair<const char*, const char*> cases[] = {
       {"/data", "--stage /data names no destination"},
       {"s3://models/gpt2", "names no destination; write SRC:DST"},
@@ -52,16 +52,16 @@ TEST(Stage, SaysWhichSideOfTheFlagIsWrong) {
       {"gs://models/x:/scratch", "'gs://' is not known"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_THAT(refusal([text = text] { parse_stage(text); }), HasSubstr(expected));
+    EXPECT_THAT(refusal([text = text] { launch::parse_stage(text); }), HasSubstr(expected));
   }
 }
 
 TEST(Stage, KeepsImagesInACache) {
   const auto kept = [](std::map<std::string, std::string> variables, const char* location) {
-    const Env env([&](const std::string& name) -> std::optional<std::string> {
+    const base::Env env([&](const std::string& name) -> std::optional<std::string> {
       return variables.count(name) == 0 ? std::nullopt : std::optional(variables[name]);
     });
-    return stage_image(location, env).destination;
+    return launch::stage_image(location, env).destination;
   };
   const char* image = "s3://models/jobs/x.sqsh";
   EXPECT_EQ(kept({{"HOME", "/h"}}, image), "/h/.cache/lockstep/images/models/jobs/x.sqsh");
@@ -87,18 +87,18 @@ TEST(Stage, FilesAreThereBeforeTheRanksStart) {
   folder.file("from/data", "it");
   const std::string stage = folder.at("from") + ":" + folder.at("to");
   const std::string script = folder.at("to/program ") + folder.at("to/data");
-  const Output first = run_lockstep(staged_run(stage, script));
+  const base::Output first = run_lockstep(staged_run(stage, script));
   EXPECT_EQ(first.status.shell_code(), 0) << first.err;
   EXPECT_THAT(first.out, AllOf(HasSubstr("0 has it"), HasSubstr("1 has it")));
   EXPECT_THAT(first.err, AllOf(HasSubstr("staged 2 files"), HasSubstr("0 already there")));
-  const Output second = run_lockstep(staged_run(stage, script));
+  const base::Output second = run_lockstep(staged_run(stage, script));
   EXPECT_THAT(second.out, HasSubstr("1 has it"));
   EXPECT_THAT(second.err, HasSubstr("2 already there"));
 }
 
 TEST(Stage, WhatCannotComeIsOneSentence) {
   const TempFolder folder;
-  const Output output =
+  const base::Output output =
       run_lockstep(staged_run(folder.at("absent") + ":" + folder.at("to"), "echo ran"));
   EXPECT_EQ(output.status.shell_code(), 1);
   EXPECT_EQ(output.out, "");
@@ -112,7 +112,7 @@ TEST(Stage, IsShownAndPassedOn) {
   const auto text = [&](Words words) {
     words.insert(words.begin(), "run");
     words.insert(words.end(), flags.begin(), flags.end());
-    const Output output = run_lockstep(words);
+    const base::Output output = run_lockstep(words);
     EXPECT_EQ(output.status.shell_code(), 0) << output.err;
     return output.out;
   };
@@ -183,7 +183,7 @@ TEST(Stage, BringsFilesFromS3) {
   const S3Server server(folder.at("s3"));
   const std::string stage = "s3://models/gpt2:" + folder.at("to");
   const std::string script = fmt::format("cat '{0}/a b+c'; wc -c < {0}/deep/d", folder.at("to"));
-  const Output output = run_lockstep(staged_run(stage, script), server.env());
+  const base::Output output = run_lockstep(staged_run(stage, script), server.env());
   EXPECT_EQ(output.status.shell_code(), 0) << output.err;
   EXPECT_THAT(output.out, AllOf(HasSubstr("one"), HasSubstr("9437184")));
   EXPECT_THAT(run_lockstep(staged_run(stage, "true"), server.env()).err,
@@ -191,7 +191,7 @@ TEST(Stage, BringsFilesFromS3) {
 
   auto stranger = server.env();
   stranger["AWS_SECRET_ACCESS_KEY"] = "not-the-secret";
-  const Output denied = run_lockstep(staged_run(stage, "echo ran"), stranger);
+  const base::Output denied = run_lockstep(staged_run(stage, "echo ran"), stranger);
   EXPECT_EQ(denied.status.shell_code(), 1);
   EXPECT_EQ(lines(denied.err).size(), 1u) << denied.err;
   EXPECT_THAT(denied.err, AllOf(HasSubstr("cannot stage on"), HasSubstr("s3://models/gpt2"),
@@ -210,7 +210,7 @@ class StageOnNodes : public ::testing::Test {
         Words{"--nnodes=2", "--rdzv-backend=lockstep", "--rdzv-endpoint=node0:29400", "--stage",
               stage, "--", "sh", "-c", "echo $(hostname) has $(cat /run/staged)"},
         JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
-                 .inside = [this, node](ProcessOptions o) { return nodes_->inside(node, o); }});
+                 .inside = [this, node](base::ProcessOptions o) { return nodes_->inside(node, o); }});
   }
 
   TempFolder folder_;
@@ -229,8 +229,8 @@ TEST_F(StageOnNodes, EachHasItsOwnCopy) {  // /run is the node's own
 }
 
 TEST_F(StageOnNodes, OneThatCannotStageEndsTheJob) {
-  const Output made = run_process(
-      nodes_->inside(0, {.argv = {"sh", "-c", "echo here > /run/only"}}), Deadline::never());
+  const base::Output made = base::run_process(
+      nodes_->inside(0, {.argv = {"sh", "-c", "echo here > /run/only"}}), base::Deadline::never());
   ASSERT_TRUE(made.status.ok()) << made.err;
   const auto head = start(0, "/run/only:/run/staged");
   const auto other = start(1, "/run/only:/run/staged");

@@ -23,8 +23,8 @@
 namespace lockstep::test {
 namespace {
 
-using store::Kind;
-using store::Writer;
+using base::store::Kind;
+using base::store::Writer;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -36,40 +36,40 @@ constexpr long kMaxGrowthKib = 512 << 10;  // a sanitizer keeps what was freed
 constexpr long kMaxGrowthKib = 2 << 10;
 #endif
 
-Deadline soon() {
-  return Deadline::after(kPatience);
+base::Deadline soon() {
+  return base::Deadline::after(kPatience);
 }
 
 // How a rank finds and convinces the store.
 struct Access {
-  Endpoint store;
+  base::Endpoint store;
   std::string job_id;
   std::string secret;
-  std::string scope() const { return store::rank_scope(job_id, 0); }
+  std::string scope() const { return base::store::rank_scope(job_id, 0); }
 };
 
-std::string hello(const std::string& scope, const Nonce& nonce) {
-  return store::encode({Kind::Hello, 0,
+std::string hello(const std::string& scope, const base::Nonce& nonce) {
+  return base::store::encode({Kind::Hello, 0,
                         Writer()
-                            .u32(store::kMagic)
-                            .u16(store::kVersion)
+                            .u32(base::store::kMagic)
+                            .u16(base::store::kVersion)
                             .bytes(nonce.data(), nonce.size())
                             .text(scope)
                             .take()});
 }
 
-std::string answer(const Proof& proof) {
-  return store::encode({Kind::Answer, 0, Writer().bytes(proof.data(), proof.size()).take()});
+std::string answer(const base::Proof& proof) {
+  return base::store::encode({Kind::Answer, 0, Writer().bytes(proof.data(), proof.size()).take()});
 }
 
 // Comes with everything but the secret.
 class Crowd {
  public:
   explicit Crowd(const Access& access) : access_(access) {
-    const Nonce client = random_nonce();
-    const Nonce server = random_nonce();
+    const base::Nonce client = base::random_nonce();
+    const base::Nonce server = base::random_nonce();
     recorded_ = hello(access.scope(), client) +
-                answer(make_proof(access.secret, "client", access.scope(), client, server));
+                answer(base::make_proof(access.secret, "client", access.scope(), client, server));
   }
 
   void come(int number) {
@@ -85,7 +85,7 @@ class Crowd {
 
  private:
   struct Slow {
-    Socket socket;
+    base::Socket socket;
     std::string text;
     size_t next = 0;
     void send_byte() {
@@ -98,11 +98,11 @@ class Crowd {
   void come_once(int i) {
     constexpr size_t kMaxKept = 100;
     constexpr int kNumWays = 8;
-    Socket socket = Socket::connect(access_.store, soon());
+    base::Socket socket = base::Socket::connect(access_.store, soon());
     const auto say = [&](const std::string& bytes) {
       ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     };
-    const Nonce nonce = random_nonce();
+    const base::Nonce nonce = base::random_nonce();
     const std::string greeting = hello(access_.scope(), nonce);
     switch (i % kNumWays) {
       case 0:  // garbage
@@ -118,7 +118,7 @@ class Crowd {
         break;
       }
       case 3:  // another secret
-        say(greeting + answer(make_proof("another", "client", access_.scope(), nonce, nonce)));
+        say(greeting + answer(base::make_proof("another", "client", access_.scope(), nonce, nonce)));
         break;
       case 4:  // what a rank once said
         say(recorded_);
@@ -149,12 +149,12 @@ class Crowd {
 
   Access access_;
   std::string recorded_;
-  std::deque<Socket> silent_;
+  std::deque<base::Socket> silent_;
   std::deque<Slow> slow_;
 };
 
 long resident_kib(pid_t pid) {
-  const std::string text = read_file(fmt::format("/proc/{}/status", pid));
+  const std::string text = base::read_file(fmt::format("/proc/{}/status", pid));
   long kib = 0;
   std::sscanf(text.c_str() + text.find("VmRSS:"), "VmRSS: %ld", &kib);
   return kib;
@@ -180,7 +180,7 @@ class Strangers : public ::testing::Test {
   std::string fifo(int rank) const { return fmt::format("{}/go{}", folder_.path(), rank); }
   void let_ranks_end() const {
     for (int rank = 0; rank < 2; ++rank) {
-      open_file(fifo(rank), O_WRONLY);  // waits for the reader, whom its end lets go on
+      base::open_file(fifo(rank), O_WRONLY);  // waits for the reader, whom its end lets go on
     }
   }
 
@@ -190,15 +190,15 @@ class Strangers : public ::testing::Test {
     std::string endpoint;
     Access access;
     words >> endpoint >> access.job_id >> access.secret;
-    access.store = Endpoint::parse(endpoint, "LOCKSTEP_STORE");
+    access.store = base::Endpoint::parse(endpoint, "LOCKSTEP_STORE");
     return access;
   }
 
   // All of them, while a rank goes on using the store.
   static void withstand(const Job& leader, const Access& access) {
-    const StoreClientOptions options{
+    const base::StoreClientOptions options{
         .server = access.store, .job_id = access.scope(), .secret = access.secret};
-    StoreClient rank(options, soon());
+    base::StoreClient rank(options, soon());
     const size_t descriptors = num_descriptors(leader.leader());
     const auto is_alone = [&] { return num_descriptors(leader.leader()) == descriptors; };
     Crowd crowd(access);
@@ -208,7 +208,7 @@ class Strangers : public ::testing::Test {
     for (int i = 0; i < 10; ++i) {
       crowd.come(kConnections / 10);
       EXPECT_EQ(rank.add("rounds", 1, soon()), i + 1);
-      EXPECT_NO_THROW(StoreClient(options, soon()).set("late", "rank", soon()));
+      EXPECT_NO_THROW(base::StoreClient(options, soon()).set("late", "rank", soon()));
     }
     EXPECT_TRUE(wait_until(is_alone)) << num_descriptors(leader.leader());
     const long growth = resident_kib(leader.leader()) - resident;
@@ -233,7 +233,7 @@ TEST_F(Strangers, CostAJobNothing) {
 }
 
 TEST_F(Strangers, CostAJobOfTwoNodesNothing) {
-  const uint16_t port = Listener({"127.0.0.1", 0}).endpoint().port;
+  const uint16_t port = base::Listener({"127.0.0.1", 0}).endpoint().port;
   const Words arguments{"--nnodes=2",
                         "--rdzv-id=crowded",
                         fmt::format("--rdzv-endpoint=127.0.0.1:{}", port),
@@ -241,7 +241,7 @@ TEST_F(Strangers, CostAJobOfTwoNodesNothing) {
                         "sh",
                         "-c",
                         script()};
-  const JobPlace place{.env = {{"LOCKSTEP_JOB_SECRET", make_secret()}}};
+  const JobPlace place{.env = {{"LOCKSTEP_JOB_SECRET", base::make_secret()}}};
   Job head(arguments, place);
   Access outside{.store = {"127.0.0.1", port}, .job_id = "crowded", .secret = "unknown"};
   Crowd(outside).come(kWarmUp);  // while it waits for the other node

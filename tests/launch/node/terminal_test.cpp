@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Terminal, ARankHasASessionOfItsOwn) {
-  const Output output = run_lockstep(
+  const base::Output output = run_lockstep(
       {"run", "sh", "-c", "set -- $(cat /proc/$$/stat); echo $(($6 == $$)) $(($5 == $$)) tty $7"});
   EXPECT_EQ(output.out, "r0: 1 1 tty 0\n") << output.err;
 }
@@ -75,22 +75,22 @@ TEST(Terminal, CtrlCStillStopsTheJobAndTheTerminalIsGivenBack) {
 }
 
 TEST(Terminal, InputThatIsNoTerminalIsPassedOnAsItIs) {
-  FdPair input = make_pipe();
-  write_all(input.write.get(), "a\x03\x04 b\nc", 7);
+  base::FdPair input = base::make_pipe();
+  base::write_all(input.write.get(), "a\x03\x04 b\nc", 7);
   input.write.reset();
-  const Output output = run_process(
+  const base::Output output = base::run_process(
       {.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "--stdin", "1", "cat"},
        .stdin_fd = input.read.get()},
-      Deadline::after(kPatience));
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(output.out, "r1: a\x03\x04 b\nr1: c\n");
 }
 
 TEST(Terminal, ARankThatIsNotThereIsRefused) {
-  const Output output = run_lockstep({"run", "--nproc-per-node", "2", "--stdin", "2", "true"});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--stdin", "2", "true"});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err, HasSubstr("--stdin 2 is not a whole number in [0, 1]"));
-  const Output hosts = run_lockstep({"run", "--hosts", "a,b", "--stdin", "0", "true"});
+  const base::Output hosts = run_lockstep({"run", "--hosts", "a,b", "--stdin", "0", "true"});
   EXPECT_EQ(hosts.status.code, 2);
   EXPECT_THAT(hosts.err, HasSubstr("--hosts"));
 }

@@ -23,45 +23,45 @@ using ::testing::UnorderedElementsAre;
 class Slurm : public SlurmTest {};
 
 // Of what `env` printed.
-Env env_of(const std::string& text) {
+base::Env env_of(const std::string& text) {
   std::map<std::string, std::string> variables;
   for (const auto& line : lines(text)) {
     variables[line.substr(0, line.find('='))] = line.substr(line.find('=') + 1);
   }
-  return Env([variables](const std::string& name) -> std::optional<std::string> {
+  return base::Env([variables](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   });
 }
 
 TEST_F(Slurm, RunsATaskOnEachNode) {
-  const Output output = cluster().srun({"-N2", "-n2", "hostname"});
+  const base::Output output = cluster().srun({"-N2", "-n2", "hostname"});
   EXPECT_TRUE(output.status.ok()) << output.err << cluster().logs();
   EXPECT_THAT(lines(output.out), UnorderedElementsAre("node0", "node1"));
 }
 
 TEST_F(Slurm, TellsATaskItsPlace) {
   const std::string script = "env > " + folder().path() + "/env.$SLURM_NODEID";
-  const Output output =
+  const base::Output output =
       cluster().srun({"-N2", "--ntasks-per-node=1", "--cpus-per-task=3", "sh", "-c", script});
   ASSERT_TRUE(output.status.ok()) << output.err << cluster().logs();
   for (int node = 0; node < nodes().size(); ++node) {
-    const Env env = env_of(read_file(folder().path() + "/env." + std::to_string(node)));
-    const auto place = slurm_step(env);
+    const base::Env env = env_of(base::read_file(folder().path() + "/env." + std::to_string(node)));
+    const auto place = launch::slurm_step(env);
     ASSERT_TRUE(place);
     EXPECT_EQ(place->node, node);
     EXPECT_EQ(place->num_nodes, 2);
     EXPECT_THAT(place->hosts, ElementsAre("node0", "node1"));
     EXPECT_EQ(place->cpus_on_node, 3);
-    EXPECT_FALSE(slurm_nodes_without_step(env));
+    EXPECT_FALSE(launch::slurm_nodes_without_step(env));
   }
 }
 
 TEST_F(Slurm, SeveralTasksOnANodeAreRefused) {
-  const Output output = cluster().srun({"-N2", "--ntasks-per-node=2", "env"});
+  const base::Output output = cluster().srun({"-N2", "--ntasks-per-node=2", "env"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   try {
-    slurm_step(env_of(output.out));
+    launch::slurm_step(env_of(output.out));
     ADD_FAILURE() << "it was accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("srun started 2 tasks on this node"));
@@ -69,12 +69,12 @@ TEST_F(Slurm, SeveralTasksOnANodeAreRefused) {
 }
 
 TEST_F(Slurm, ABatchScriptIsNoStep) {
-  const Output output = cluster().sbatch_and_wait(
+  const base::Output output = cluster().sbatch_and_wait(
       "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\nenv\nexit 7\n");
   EXPECT_EQ(output.status.code, 7) << output.err << cluster().logs();
-  const Env env = env_of(output.out);
-  EXPECT_FALSE(slurm_step(env));
-  EXPECT_EQ(slurm_nodes_without_step(env), 2);
+  const base::Env env = env_of(output.out);
+  EXPECT_FALSE(launch::slurm_step(env));
+  EXPECT_EQ(launch::slurm_nodes_without_step(env), 2);
 }
 
 // The written script under the real sbatch and srun: a stand-in for lockstep shows what it got.
@@ -84,13 +84,13 @@ TEST_F(Slurm, RunsTheEmittedScript) {
       "#!/bin/sh\n"
       "echo \"$(hostname) $SLURM_CPUS_ON_NODE cores, secret of ${#LOCKSTEP_JOB_SECRET}: $*\"\n",
       0755);
-  const std::string script = emit_slurm({.job_name = "train",
+  const std::string script = launch::emit_slurm({.job_name = "train",
                                          .num_nodes = 2,
                                          .procs_per_node = "4",
                                          .cpus_per_node = 4,
                                          .program = program,
                                          .command = {"./train", "two words", "a\r\nb"}});
-  const Output output = cluster().sbatch_and_wait(script);
+  const base::Output output = cluster().sbatch_and_wait(script);
   EXPECT_TRUE(output.status.ok()) << output.err << cluster().logs();
   for (const char* node : {"node0", "node1"}) {
     EXPECT_THAT(output.out,

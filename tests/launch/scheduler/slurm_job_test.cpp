@@ -50,13 +50,13 @@ class SlurmJob : public SlurmTest {
   }
 
   // `srun FLAGS lockstep ARGUMENTS` from node 0. The user's key is made in the test's folder.
-  static Output srun(Words flags, const Words& arguments,
+  static base::Output srun(Words flags, const Words& arguments,
                      std::map<std::string, std::string> env = {}) {
     env["XDG_CONFIG_HOME"] = folder().path();
     flags.insert(flags.begin(), "srun");
     flags.push_back(lockstep_program());
     flags.insert(flags.end(), arguments.begin(), arguments.end());
-    return run_process(cluster().client({.argv = flags, .env = env}), Deadline::after(kPatience));
+    return base::run_process(cluster().client({.argv = flags, .env = env}), base::Deadline::after(kPatience));
   }
 
   static std::string batch(const std::string& line) {
@@ -66,7 +66,7 @@ class SlurmJob : public SlurmTest {
         lockstep_program(), line);
   }
 
-  static void expect_all_ranks(const Output& output) {
+  static void expect_all_ranks(const base::Output& output) {
     EXPECT_TRUE(output.status.ok()) << output.out << output.err << cluster().logs();
     EXPECT_EQ(count(output.out, "rank"), kRanks) << output.out;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -90,7 +90,7 @@ TEST_F(SlurmJob, AStepNeedsNoFlags) {
 }
 
 TEST_F(SlurmJob, RanksAreTheStepsCores) {
-  const Output output = srun({"-N2", "--ntasks-per-node=1", "--cpus-per-task=2", "--exact"},
+  const base::Output output = srun({"-N2", "--ntasks-per-node=1", "--cpus-per-task=2", "--exact"},
                              {"run", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(count(output.out, "of 4"), 4) << output.out << output.err;
@@ -123,24 +123,24 @@ TEST_F(SlurmJob, RunsFromAnImageWithReadOnlyDataAndWritableCheckpoints) {
                                                 path + " ] || exit 5\n",
                                             0755);
   const std::string image = path + "/job.sqsh";
-  const Output built =
+  const base::Output built =
       run_lockstep({"image", "build", "--from", path + "/root", "--add", program, "-o", image});
   ASSERT_TRUE(built.status.ok()) << built.err;
-  const Output check = run_lockstep({"image", "check", image});
+  const base::Output check = run_lockstep({"image", "check", image});
   LOCKSTEP_NEEDS("image", check.status.ok() ? std::nullopt : std::optional(check.err));
-  const Output output =
+  const base::Output output =
       srun({"-N2", "--ntasks-per-node=1"},
            {"run", "--nproc-per-node=4", "--image", image, "--mount", path + "/data:/data:ro",
             "--mount", path + "/checkpoints:/checkpoints", "--", "train"});
   EXPECT_TRUE(output.status.ok()) << output.out << output.err;
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(read_file(fmt::format("{}/checkpoints/rank_{}", path, rank)), "lorem ipsum\n");
+    EXPECT_EQ(base::read_file(fmt::format("{}/checkpoints/rank_{}", path, rank)), "lorem ipsum\n");
   }
   EXPECT_FALSE(std::filesystem::exists(path + "/data/mine"));
 }
 
 TEST_F(SlurmJob, AFailureOnAnotherNodeIsReportedAndPassedOn) {
-  const Output output =
+  const base::Output output =
       srun({"-N2", "--ntasks-per-node=1"},
            {"run", "--nproc-per-node=4", "sh", "-c",
             "if [ $RANK = 6 ]; then echo last words; exit 7; fi; exec sleep 1000"});
@@ -153,16 +153,16 @@ TEST_F(SlurmJob, ScancelStopsAll) {
   const std::string job = cluster().sbatch(batch("sh -c 'echo up; exec sleep 1000'"));
   ASSERT_TRUE(wait_until([&] { return count(cluster().job_output(job), "up") == kRanks; }))
       << cluster().logs();
-  const auto begin = Clock::now();
-  run_process(cluster().client({.argv = {"scancel", job}}), Deadline::after(kPatience));
-  const Output output = cluster().wait_for_job(job);
+  const auto begin = base::Clock::now();
+  base::run_process(cluster().client({.argv = {"scancel", job}}), base::Deadline::after(kPatience));
+  const base::Output output = cluster().wait_for_job(job);
   EXPECT_FALSE(output.timed_out) << output.err;
   EXPECT_THAT(output.err, HasSubstr("SIGTERM"));
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(8)) << "Slurm kills after ten";
+  EXPECT_LT(base::Clock::now() - begin, std::chrono::seconds(8)) << "Slurm kills after ten";
 }
 
 TEST_F(SlurmJob, SeveralTasksPerNodeAreOneSentence) {
-  const Output output =
+  const base::Output output =
       srun({"-N2", "--ntasks-per-node=2"}, {"run", "--nproc-per-node=4", "echo", "started"});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.out, Not(HasSubstr("started")));
@@ -170,7 +170,7 @@ TEST_F(SlurmJob, SeveralTasksPerNodeAreOneSentence) {
 }
 
 TEST_F(SlurmJob, TheEmittedScriptRuns) {
-  const Output script = run_lockstep(
+  const base::Output script = run_lockstep(
       {"run", "--emit", "slurm", "--nnodes=2", "--nproc-per-node=4", "--", "sh", "-c", kWhoAmI});
   ASSERT_TRUE(script.status.ok()) << script.err;
   const std::string path = std::filesystem::path(lockstep_program()).parent_path();

@@ -20,8 +20,8 @@ using ::testing::SizeIs;
 
 using Variables = std::map<std::string, std::string>;
 
-Env env_of(const Variables& variables) {
-  return Env([variables](const std::string& name) -> std::optional<std::string> {
+base::Env env_of(const Variables& variables) {
+  return base::Env([variables](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   });
@@ -47,11 +47,11 @@ Variables step_variables() {
 std::string step_refusal(const std::string& name, const std::string& value) {
   Variables variables = step_variables();
   variables[name] = value;
-  return refusal([&] { slurm_step(env_of(variables)); });
+  return refusal([&] { launch::slurm_step(env_of(variables)); });
 }
 
 TEST(SlurmStep, SaysWhereSrunPutThisTask) {
-  const auto place = slurm_step(env_of(step_variables()));
+  const auto place = launch::slurm_step(env_of(step_variables()));
   ASSERT_TRUE(place);
   EXPECT_EQ(place->job_id, "77");
   EXPECT_EQ(place->step_id, "0");
@@ -60,7 +60,7 @@ TEST(SlurmStep, SaysWhereSrunPutThisTask) {
   EXPECT_THAT(place->hosts, ElementsAre("gpu09", "gpu10", "gpu11"));
   EXPECT_EQ(place->gpus_on_node, 8);
   EXPECT_EQ(place->cpus_on_node, 64);
-  EXPECT_FALSE(slurm_nodes_without_step(env_of(step_variables())));
+  EXPECT_FALSE(launch::slurm_nodes_without_step(env_of(step_variables())));
 }
 
 TEST(SlurmStep, TakesTheJobsVariablesWhereTheStepsAreMissing) {
@@ -70,7 +70,7 @@ TEST(SlurmStep, TakesTheJobsVariablesWhereTheStepsAreMissing) {
   variables.erase("SLURM_STEP_TASKS_PER_NODE");
   variables.erase("SLURM_GPUS_ON_NODE");
   variables["SLURM_NNODES"] = "4";
-  const auto place = slurm_step(env_of(variables));
+  const auto place = launch::slurm_step(env_of(variables));
   ASSERT_TRUE(place);
   EXPECT_EQ(place->num_nodes, 4);
   EXPECT_THAT(place->hosts, SizeIs(4));
@@ -91,30 +91,30 @@ TEST(SlurmStep, ThatLockstepCannotUseIsRefused) {
   Variables variables = step_variables();
   variables.erase("SLURM_STEP_NODELIST");
   variables.erase("SLURM_JOB_NODELIST");
-  EXPECT_THAT(refusal([&] { slurm_step(env_of(variables)); }), HasSubstr("SLURM_STEP_NODELIST"));
+  EXPECT_THAT(refusal([&] { launch::slurm_step(env_of(variables)); }), HasSubstr("SLURM_STEP_NODELIST"));
 }
 
 TEST(SlurmStep, IsNoBatchScriptNorShell) {
   Variables batch = step_variables();
   batch.erase("SLURM_STEP_ID");
-  EXPECT_FALSE(slurm_step(env_of(batch)));
-  EXPECT_EQ(slurm_nodes_without_step(env_of(batch)), 4);
+  EXPECT_FALSE(launch::slurm_step(env_of(batch)));
+  EXPECT_EQ(launch::slurm_nodes_without_step(env_of(batch)), 4);
   batch["SLURM_STEP_ID"] = "4294967290";  // salloc with an interactive step
-  EXPECT_FALSE(slurm_step(env_of(batch)));
-  EXPECT_EQ(slurm_nodes_without_step(env_of(batch)), 4);
-  EXPECT_FALSE(slurm_step(env_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
-  EXPECT_FALSE(slurm_nodes_without_step(env_of({})));
+  EXPECT_FALSE(launch::slurm_step(env_of(batch)));
+  EXPECT_EQ(launch::slurm_nodes_without_step(env_of(batch)), 4);
+  EXPECT_FALSE(launch::slurm_step(env_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
+  EXPECT_FALSE(launch::slurm_nodes_without_step(env_of({})));
 }
 
 TEST(SlurmAllocation, OfOneNodeNeedsNoSrunOnThatNode) {
   Variables variables{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "1"}};
-  EXPECT_EQ(slurm_nodes_without_step(env_of(variables)), 1);  // salloc's shell, on the login node
+  EXPECT_EQ(launch::slurm_nodes_without_step(env_of(variables)), 1);  // salloc's shell, on the login node
   variables["SLURMD_NODENAME"] = "gpu1";
-  EXPECT_FALSE(slurm_nodes_without_step(env_of(variables)));  // sbatch's script
+  EXPECT_FALSE(launch::slurm_nodes_without_step(env_of(variables)));  // sbatch's script
 }
 
 TEST(SrunCommand, StartsOneLauncherPerNode) {
-  const auto argv = srun_command(
+  const auto argv = launch::srun_command(
       {.num_nodes = 3, .program = "/opt/lockstep", .arguments = {"run", "./a b", "--x"}});
   EXPECT_EQ(argv.front(), "srun");
   for (const char* argument : {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1"}) {

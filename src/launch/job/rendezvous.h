@@ -11,9 +11,9 @@
 #include "base/env.h"
 #include "base/socket.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
-struct MeetingOptions {
+struct RendezvousOptions {
   std::string job_id;           // empty: made up, which only a job of one `lockstep run` can do
   std::string endpoint;         // "host[:port]" of the head; empty: this process alone is the job
   int num_ports = 1;            // from the endpoint's on: the head takes the first that is free
@@ -25,28 +25,28 @@ struct MeetingOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);  // for more than the least number
-  std::chrono::nanoseconds lost_after = kDefaultLostAfter;        // of silence
+  std::chrono::nanoseconds lost_after = base::kDefaultLostAfter;        // of silence
 };
 
-inline constexpr uint16_t kDefaultMeetingPort = 29400;  // as torchrun's c10d
+inline constexpr uint16_t kDefaultRendezvousPort = 29400;  // as torchrun's c10d
 
 // Where this process stands. Nothing is open yet.
-struct Meeting {
+struct Rendezvous {
   std::string job_id;
   std::string secret;
   bool is_head = true;
   bool may_join = false;            // if the endpoint is taken: another of this job may be the head
-  std::vector<Endpoint> endpoints;  // of the head: where to listen, or where to join, in this order
+  std::vector<base::Endpoint> endpoints;  // of the head: where to listen, or where to join, in this order
   std::string local_addr;           // numeric; empty: what the connection to the head shows
 };
 
 // Throws UsageError where the options leave no way to meet.
-Meeting plan_meeting(const MeetingOptions& options, const Env& env);
+Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& env);
 
 // The secret of a job of several processes. From `secret_file`; else LOCKSTEP_JOB_SECRET; else made
 // of the job id and the user's key, a file (0600) in the user's home that is made when first needed
 // and is the same on all nodes where they share that home. Throws UsageError for a file that others
 // can read or that is too short.
-std::string job_secret(const std::string& secret_file, const std::string& job_id, const Env& env);
+std::string job_secret(const std::string& secret_file, const std::string& job_id, const base::Env& env);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

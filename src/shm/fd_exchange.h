@@ -1,9 +1,9 @@
 #pragma once
 
-// How the ranks of one host hand each other their memory: every rank has one socket to rank 0, the
-// leader, which collects descriptors and passes them on.
+// How the ranks of one host hand each other their memory: every rank has one socket to rank 0,
+// which collects descriptors and passes them on.
 //
-// The leader listens on an abstract Unix socket: no file, and gone with its process. Both ends
+// Rank 0 listens on an abstract Unix socket: no file, and gone with its process. Both ends
 // check that the other runs as the same user (SO_PEERCRED) and knows the job's secret (secret.h).
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace lockstep::shm {
 
-struct MeetingOptions {
+struct FdExchangeOptions {
   int rank = 0;  // among the ranks of this host
   int size = 1;
   std::string secret;   // of the job
@@ -47,48 +47,48 @@ class Refused : public IoError {
 
 // Errors: IoError when a socket ends, TimeoutError at the deadline, UsageError when the other end
 // is not what it should be. Threads: one at a time, except interrupt().
-class Meeting {
+class FdExchange {
  public:
-  explicit Meeting(MeetingOptions options);
+  explicit FdExchange(FdExchangeOptions options);
 
-  // The leader: where the others must come, then waits for all of them.
+  // Rank 0: where the others must come, then waits for all of them.
   const std::string& address() const { return address_; }
-  void accept_all(Deadline deadline);
+  void accept_all(base::Deadline deadline);
 
   // Everybody else.
-  void join(const std::string& address, Deadline deadline);
+  void join(const std::string& address, base::Deadline deadline);
 
   // Collective, and all or nothing: everybody gives a descriptor and is handed those of all other
   // ranks, in their order, each closed when `take` returns. If a rank has nothing to give, or its
-  // `take` throws, every rank throws Refused; the meeting goes on after that.
+  // `take` throws, every rank throws Refused; the exchange goes on after that.
   //
   // However many ranks there are, few descriptors are open or under way at a time: the kernel
   // limits both, the latter for all processes of a user together.
-  using Take = std::function<void(int rank, const UniqueFd& fd)>;
-  void exchange(const Offer& mine, const Take& take, Deadline deadline);
+  using Take = std::function<void(int rank, const base::UniqueFd& fd)>;
+  void exchange(const Offer& mine, const Take& take, base::Deadline deadline);
 
   // Every call fails from now on. From any thread.
   void interrupt() noexcept;
 
  private:
-  int prove(int fd, bool is_leader, Deadline deadline) const;  // returns the other end's rank
+  int prove(int fd, bool is_rank_zero, base::Deadline deadline) const;  // returns the other end's rank
   struct Frame;
   struct Verdict;
   struct Batch;
-  void lead(const Offer& mine, const Take& take, Deadline deadline);
-  void follow(const Offer& mine, const Take& take, Deadline deadline);
-  void collect(Batch& batch, const Offer& mine, Verdict& verdict, Deadline deadline);
-  void distribute(const Batch& batch, const Take& take, Verdict& verdict, Deadline deadline);
-  std::string take_all(int first, const std::vector<UniqueFd>& fds, const Take& take) const;
-  void adopt(size_t place, UniqueFd fd);
+  void lead(const Offer& mine, const Take& take, base::Deadline deadline);
+  void follow(const Offer& mine, const Take& take, base::Deadline deadline);
+  void collect(Batch& batch, const Offer& mine, Verdict& verdict, base::Deadline deadline);
+  void distribute(const Batch& batch, const Take& take, Verdict& verdict, base::Deadline deadline);
+  std::string take_all(int first, const std::vector<base::UniqueFd>& fds, const Take& take) const;
+  void adopt(size_t place, base::UniqueFd fd);
   void stop_if_interrupted() const;
 
-  MeetingOptions options_;
+  FdExchangeOptions options_;
   std::string address_;
-  UniqueFd listener_;         // of the leader, until all have come
+  base::UniqueFd listener_;         // of rank 0, until all have come
   mutable std::mutex mutex_;  // guards interrupted_ and the closing of descriptors against it
   bool interrupted_ = false;
-  std::vector<UniqueFd> peers_;  // the leader: by rank (its own place empty); the others: one
+  std::vector<base::UniqueFd> peers_;  // rank 0: by rank (its own place empty); the others: one
 };
 
 }  // namespace lockstep::shm

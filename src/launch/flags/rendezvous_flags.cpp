@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "launch/flags/run_flags.h"
 
-namespace lockstep {
+namespace lockstep::launch {
 
 namespace {
 
@@ -18,21 +18,21 @@ constexpr size_t kMaxJobId = 128;
 
 bool is_true(const std::string& flag, const std::string& text) {
   try {
-    return *Env([&](const std::string&) { return text; }).flag("");
+    return *base::Env([&](const std::string&) { return text; }).flag("");
   } catch (const UsageError&) {
     throw UsageError("{} {} is neither true nor false", flag, text);
   }
 }
 
 // "host", "host:port", "[v6]", "[v6]:port" or a bare IPv6 address.
-Endpoint parse_endpoint(const std::string& flag, const std::string& text, uint16_t default_port) {
+base::Endpoint parse_endpoint(const std::string& flag, const std::string& text, uint16_t default_port) {
   const bool bare_v6 = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
   if (bare_v6) {
     return {text, default_port};
   }
   const bool has_port = text.find(':', std::min(text.find(']'), text.size())) != std::string::npos;
   const bool has_name_port = !text.starts_with('[') && text.find(':') != std::string::npos;
-  return Endpoint::parse(
+  return base::Endpoint::parse(
       has_port || has_name_port ? text : text + ":" + std::to_string(default_port), flag);
 }
 
@@ -51,7 +51,7 @@ bool is_static(const RunFlags& flags) {
   return backend.empty() ? flags.rdzv_endpoint.empty() : backend == "static";
 }
 
-void set_conf(const std::string& key, const std::string& value, MeetingOptions& meeting) {
+void set_conf(const std::string& key, const std::string& value, RendezvousOptions& rendezvous) {
   static const std::vector<std::string> kKeys = {"timeout",
                                                  "join_timeout",
                                                  "last_call_timeout",
@@ -65,32 +65,32 @@ void set_conf(const std::string& key, const std::string& value, MeetingOptions& 
                                                  "use_libuv"};
   const std::string flag = "--rdzv-conf " + key;
   if (key == "timeout" || key == "join_timeout") {
-    meeting.join_timeout = flag_seconds(flag, value);
+    rendezvous.join_timeout = flag_seconds(flag, value);
   } else if (key == "last_call_timeout") {
-    meeting.last_call = flag_seconds(flag, value);
+    rendezvous.last_call = flag_seconds(flag, value);
   } else if (key == "heartbeat_timeout") {
-    meeting.lost_after = flag_seconds(flag, value);
-    if (meeting.lost_after == meeting.lost_after.zero()) {
+    rendezvous.lost_after = flag_seconds(flag, value);
+    if (rendezvous.lost_after == rendezvous.lost_after.zero()) {
       throw UsageError("{} is 0: every node would be lost at once", flag);
     }
   } else if (key == "is_host") {
-    meeting.is_head = is_true(flag, value);
+    rendezvous.is_head = is_true(flag, value);
   } else if (key == "store_type" && value != "tcp") {
     throw UsageError("{} {}: nodes meet over TCP only; leave it away", flag, value);
   } else if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
-    const std::string near = nearest(key, kKeys);
+    const std::string near = base::nearest(key, kKeys);
     throw UsageError("--rdzv-conf has no key {}{}", key,
                      near.empty() ? "" : "; did you mean " + near + "?");
   }  // the others tune what lockstep does not have: they are accepted, and change nothing
 }
 
-void read_conf(const std::string& text, MeetingOptions& meeting) {
+void read_conf(const std::string& text, RendezvousOptions& rendezvous) {
   for (const std::string& item : split_list(text)) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
       throw UsageError("--rdzv-conf {} is not KEY=VALUE,KEY=VALUE: {} is none", text, item);
     }
-    set_conf(item.substr(0, equals), item.substr(equals + 1), meeting);
+    set_conf(item.substr(0, equals), item.substr(equals + 1), rendezvous);
   }
 }
 
@@ -118,7 +118,7 @@ std::string static_endpoint(const RunFlags& flags) {
         "the same on every node)",
         flags.nnodes);
   }
-  Endpoint head = parse_endpoint("--master-addr", flags.master_addr, kDefaultMasterPort);
+  base::Endpoint head = parse_endpoint("--master-addr", flags.master_addr, kDefaultMasterPort);
   if (!flags.master_port.empty()) {
     head.port =
         static_cast<uint16_t>(flag_number("--master-port", flags.master_port, 1, UINT16_MAX));
@@ -130,69 +130,69 @@ void check_one_head(const RunFlags& flags) {
   if (flags.rdzv_endpoint.empty() || flags.master_addr.empty()) {
     return;
   }
-  const Endpoint master = parse_endpoint("--master-addr", flags.master_addr, 0);
-  const Endpoint head = parse_endpoint("--rdzv-endpoint", flags.rdzv_endpoint, 0);
+  const base::Endpoint master = parse_endpoint("--master-addr", flags.master_addr, 0);
+  const base::Endpoint head = parse_endpoint("--rdzv-endpoint", flags.rdzv_endpoint, 0);
   if (master.host != head.host) {
     throw UsageError("--master-addr {} and --rdzv-endpoint {} name two heads; give one of them",
                      flags.master_addr, flags.rdzv_endpoint);
   }
 }
 
-void meet_static(const RunFlags& flags, NodeRange nodes, MeetingOptions& meeting) {
+void meet_static(const RunFlags& flags, NodeRange nodes, RendezvousOptions& rendezvous) {
   if (nodes.min != nodes.max) {
     throw UsageError(
         "--nnodes {}: nodes can come and go only where they take their places as they come; give "
         "--rdzv-backend lockstep --rdzv-endpoint HOST:PORT",
         flags.nnodes);
   }
-  if (meeting.node_rank < 0) {
+  if (rendezvous.node_rank < 0) {
     throw UsageError(
         "--nnodes {} needs --node-rank, this node's number in [0, {}) (or --rdzv-backend lockstep "
         "--rdzv-endpoint HOST:PORT, which needs none)",
         flags.nnodes, nodes.max);
   }
-  meeting.endpoint = static_endpoint(flags);
-  meeting.is_head = meeting.node_rank == 0;
+  rendezvous.endpoint = static_endpoint(flags);
+  rendezvous.is_head = rendezvous.node_rank == 0;
 }
 
-void meet_dynamic(const RunFlags& flags, MeetingOptions& meeting) {
+void meet_dynamic(const RunFlags& flags, RendezvousOptions& rendezvous) {
   if (flags.rdzv_endpoint.empty()) {
     throw UsageError(
         "--rdzv-backend {} with --nnodes {} needs --rdzv-endpoint HOST[:PORT], the same on every "
         "node: one of them is the head and listens there",
         flags.rdzv_backend, flags.nnodes);
   }
-  meeting.endpoint =
-      parse_endpoint("--rdzv-endpoint", flags.rdzv_endpoint, kDefaultMeetingPort).text();
+  rendezvous.endpoint =
+      parse_endpoint("--rdzv-endpoint", flags.rdzv_endpoint, kDefaultRendezvousPort).text();
 }
 
 }  // namespace
 
-MeetingOptions meeting_options(const RunFlags& flags, NodeRange nodes) {
-  MeetingOptions meeting{.local_addr = flags.local_addr, .secret_file = flags.secret_file};
-  read_conf(flags.rdzv_conf, meeting);
+RendezvousOptions rendezvous_options(const RunFlags& flags, NodeRange nodes) {
+  RendezvousOptions rendezvous{.local_addr = flags.local_addr, .secret_file = flags.secret_file};
+  read_conf(flags.rdzv_conf, rendezvous);
   const bool fixed_places = is_static(flags);
   if (flags.standalone && nodes.max > 1) {
     throw UsageError("--standalone is a job of one node and --nnodes {} is not; give one of them",
                      flags.nnodes);
   }
-  meeting.job_id = checked_job_id(flags.rdzv_id);
+  rendezvous.job_id = checked_job_id(flags.rdzv_id);
   if (!flags.node_rank.empty()) {
-    meeting.node_rank = flag_number("--node-rank", flags.node_rank, 0, nodes.max - 1);
+    rendezvous.node_rank = flag_number("--node-rank", flags.node_rank, 0, nodes.max - 1);
   }
   if (nodes.max == 1) {
-    return meeting;
+    return rendezvous;
   }
-  if (meeting.job_id.empty()) {
-    meeting.job_id = "none";  // as torchrun: the same on every node
+  if (rendezvous.job_id.empty()) {
+    rendezvous.job_id = "none";  // as torchrun: the same on every node
   }
   check_one_head(flags);
   if (fixed_places) {
-    meet_static(flags, nodes, meeting);
+    meet_static(flags, nodes, rendezvous);
   } else {
-    meet_dynamic(flags, meeting);
+    meet_dynamic(flags, rendezvous);
   }
-  return meeting;
+  return rendezvous;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

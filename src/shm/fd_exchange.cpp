@@ -1,4 +1,4 @@
-#include "shm/meeting.h"
+#include "shm/fd_exchange.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -25,14 +25,14 @@ constexpr int kBatchesUnderWay = 4;  // to as many ranks, until they say that th
 static_assert(kBatchRanks <= kMaxFdsPerMessage);
 
 struct Hello {
-  Nonce nonce;
+  base::Nonce nonce;
   int32_t rank;
 };
 
-UniqueFd make_unix_socket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+base::UniqueFd make_unix_socket() {
+  base::UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
-    throw IoError("shared memory: socket: {}", errno_text(errno));
+    throw IoError("shared memory: socket: {}", base::errno_text(errno));
   }
   return fd;
 }
@@ -50,7 +50,7 @@ void check_user(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    throw IoError("shared memory: SO_PEERCRED: {}", errno_text(errno));
+    throw IoError("shared memory: SO_PEERCRED: {}", base::errno_text(errno));
   }
   if (peer.uid != ::geteuid()) {
     throw UsageError("shared memory: user {} tried to join a job of user {}", peer.uid,
@@ -70,22 +70,22 @@ std::string too_few_text(size_t came, size_t sent) {
 
 }  // namespace
 
-Meeting::Meeting(MeetingOptions options) : options_(std::move(options)) {
+FdExchange::FdExchange(FdExchangeOptions options) : options_(std::move(options)) {
   peers_.resize(options_.rank == 0 ? static_cast<size_t>(options_.size) : 1);
   if (options_.rank != 0 || options_.size == 1) {
     return;
   }
-  address_ = "lockstep-" + make_secret();
+  address_ = "lockstep-" + base::make_secret();
   listener_ = make_unix_socket();
   sockaddr_un address{};
   const socklen_t length = fill_address(address, address_);
   if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       ::listen(listener_.get(), options_.size) != 0) {
-    throw IoError("shared memory: cannot listen: {}", errno_text(errno));
+    throw IoError("shared memory: cannot listen: {}", base::errno_text(errno));
   }
 }
 
-void Meeting::adopt(size_t place, UniqueFd fd) {
+void FdExchange::adopt(size_t place, base::UniqueFd fd) {
   const std::lock_guard lock(mutex_);
   if (interrupted_) {
     throw IoError("shared memory: the exchange was given up");
@@ -93,51 +93,51 @@ void Meeting::adopt(size_t place, UniqueFd fd) {
   peers_[place] = std::move(fd);
 }
 
-void Meeting::stop_if_interrupted() const {
+void FdExchange::stop_if_interrupted() const {
   const std::lock_guard lock(mutex_);
   if (interrupted_) {
     throw IoError("shared memory: the exchange was given up");
   }
 }
 
-int Meeting::prove(int fd, bool is_leader, Deadline deadline) const {
+int FdExchange::prove(int fd, bool is_rank_zero, base::Deadline deadline) const {
   check_user(fd);
-  const Hello mine{.nonce = random_nonce(), .rank = options_.rank};
+  const Hello mine{.nonce = base::random_nonce(), .rank = options_.rank};
   send_message(fd, &mine, sizeof mine, {}, deadline);
   Hello theirs{};
   receive_message(fd, &theirs, sizeof theirs, deadline);
-  const Nonce& client = is_leader ? theirs.nonce : mine.nonce;
-  const Nonce& server = is_leader ? mine.nonce : theirs.nonce;
-  const auto proof_of = [&](bool leader, int rank) {
-    return make_proof(options_.secret, leader ? "server" : "client",
+  const base::Nonce& client = is_rank_zero ? theirs.nonce : mine.nonce;
+  const base::Nonce& server = is_rank_zero ? mine.nonce : theirs.nonce;
+  const auto proof_of = [&](bool of_rank_zero, int rank) {
+    return base::make_proof(options_.secret, of_rank_zero ? "server" : "client",
                       fmt::format("{}/{}", options_.purpose, rank), client, server);
   };
-  const Proof proof = proof_of(is_leader, options_.rank);
+  const base::Proof proof = proof_of(is_rank_zero, options_.rank);
   send_message(fd, proof.data(), proof.size(), {}, deadline);
-  Proof shown{};
+  base::Proof shown{};
   receive_message(fd, shown.data(), shown.size(), deadline);
-  if (!same_proof(shown, proof_of(!is_leader, theirs.rank))) {
+  if (!base::same_proof(shown, proof_of(!is_rank_zero, theirs.rank))) {
     throw UsageError("shared memory: a process that does not know the job's secret tried to join");
   }
   return theirs.rank;
 }
 
-void Meeting::accept_all(Deadline deadline) {
+void FdExchange::accept_all(base::Deadline deadline) {
   int num_missing = options_.size - 1;
   while (num_missing > 0) {
     wait_for(listener_.get(), POLLIN, deadline);
     stop_if_interrupted();  // a listener that was shut down is ready for ever, with nobody to
                             // accept
-    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) {
         continue;
       }
-      throw IoError("shared memory: accept: {}{}", errno_text(errno),
+      throw IoError("shared memory: accept: {}{}", base::errno_text(errno),
                     errno == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     }
     try {
-      const int rank = prove(fd.get(), true, deadline.earlier(Deadline::after(kProofTime)));
+      const int rank = prove(fd.get(), true, deadline.earlier(base::Deadline::after(kProofTime)));
       if (rank < 1 || rank >= options_.size || peers_[static_cast<size_t>(rank)]) {
         throw UsageError("shared memory: there is no place for rank {} of {}", rank, options_.size);
       }
@@ -155,15 +155,15 @@ void Meeting::accept_all(Deadline deadline) {
   listener_.reset();
 }
 
-void Meeting::join(const std::string& address_text, Deadline deadline) {
-  UniqueFd fd = make_unix_socket();
+void FdExchange::join(const std::string& address_text, base::Deadline deadline) {
+  base::UniqueFd fd = make_unix_socket();
   sockaddr_un address{};
   const socklen_t length = fill_address(address, address_text);
   while (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EAGAIN) {  // its queue is full: as many may wait as there are ranks
       ::poll(nullptr, 0, 1);
     } else if (errno != EINTR) {
-      throw IoError("shared memory: cannot reach rank 0 of this host: {}", errno_text(errno));
+      throw IoError("shared memory: cannot reach rank 0 of this host: {}", base::errno_text(errno));
     }
     if (deadline.expired()) {
       throw TimeoutError("shared memory: rank 0 of this host does not answer");
@@ -171,14 +171,14 @@ void Meeting::join(const std::string& address_text, Deadline deadline) {
   }
   const int raw = fd.get();
   adopt(0, std::move(fd));  // before the proof: an interrupt reaches it there
-  if (const int leader = prove(raw, false, deadline); leader != 0) {
-    throw UsageError("shared memory: rank {} answered as rank 0", leader);
+  if (const int answered = prove(raw, false, deadline); answered != 0) {
+    throw UsageError("shared memory: rank {} answered as rank 0", answered);
   }
 }
 
-// One message of an exchange. The leader asks, one batch of ranks after the other: "give", and then
+// One message of an exchange. Rank 0 asks, one batch of ranks after the other: "give", and then
 // everybody: "take"; "end" tells how it went.
-struct Meeting::Frame {
+struct FdExchange::Frame {
   enum class Step : uint32_t { Give, Given, Take, Taken, End };
   Step step;
   int32_t rank;           // Take: whose the first descriptor is; End: whose problem it was
@@ -190,10 +190,10 @@ struct Meeting::Frame {
     problem.copy(frame.problem, sizeof frame.problem - 1);
     return frame;
   }
-  void send(int fd, const std::vector<int>& fds, Deadline deadline) const {
+  void send(int fd, const std::vector<int>& fds, base::Deadline deadline) const {
     send_message(fd, this, sizeof *this, fds, deadline);
   }
-  std::vector<UniqueFd> receive(int fd, Deadline deadline) {
+  std::vector<base::UniqueFd> receive(int fd, base::Deadline deadline) {
     auto fds = receive_message(fd, this, sizeof *this, deadline);
     problem[sizeof problem - 1] = '\0';
     return fds;
@@ -207,7 +207,7 @@ struct Meeting::Frame {
 };
 
 // The first problem that any rank had.
-struct Meeting::Verdict {
+struct FdExchange::Verdict {
   int rank = 0;
   std::string problem;
 
@@ -224,15 +224,15 @@ struct Meeting::Verdict {
   }
 };
 
-// The descriptors of some ranks that follow one another, at the leader.
-struct Meeting::Batch {
+// The descriptors of some ranks that follow one another, at rank 0.
+struct FdExchange::Batch {
   int first = 0;
   int last = 0;                 // the first behind it
-  std::vector<UniqueFd> taken;  // of the others
+  std::vector<base::UniqueFd> taken;  // of the others
   std::vector<int> fds;         // of all
 };
 
-void Meeting::exchange(const Offer& mine, const Take& take, Deadline deadline) {
+void FdExchange::exchange(const Offer& mine, const Take& take, base::Deadline deadline) {
   if (options_.rank == 0) {
     lead(mine, take, deadline);
   } else {
@@ -240,7 +240,7 @@ void Meeting::exchange(const Offer& mine, const Take& take, Deadline deadline) {
   }
 }
 
-void Meeting::lead(const Offer& mine, const Take& take, Deadline deadline) {
+void FdExchange::lead(const Offer& mine, const Take& take, base::Deadline deadline) {
   Verdict verdict;
   for (int first = 0; first < options_.size && verdict.problem.empty(); first += kBatchRanks) {
     Batch batch{.first = first,
@@ -259,7 +259,7 @@ void Meeting::lead(const Offer& mine, const Take& take, Deadline deadline) {
   verdict.raise();
 }
 
-void Meeting::collect(Batch& batch, const Offer& mine, Verdict& verdict, Deadline deadline) {
+void FdExchange::collect(Batch& batch, const Offer& mine, Verdict& verdict, base::Deadline deadline) {
   const Frame give = Frame::make(Frame::Step::Give);
   for (int rank = std::max(batch.first, 1); rank < batch.last; ++rank) {
     give.send(peers_[static_cast<size_t>(rank)].get(), {}, deadline);
@@ -285,10 +285,10 @@ void Meeting::collect(Batch& batch, const Offer& mine, Verdict& verdict, Deadlin
   }
 }
 
-void Meeting::distribute(const Batch& batch, const Take& take, Verdict& verdict,
-                         Deadline deadline) {
+void FdExchange::distribute(const Batch& batch, const Take& take, Verdict& verdict,
+                         base::Deadline deadline) {
   const Frame frame = Frame::make(Frame::Step::Take, batch.first, batch.fds.size());
-  int num_answered = 1;  // ranks below it have; the leader needs not ask itself
+  int num_answered = 1;  // ranks below it have; rank 0 need not ask itself
   const auto hear_next = [&] {
     Frame taken{};
     taken.receive(peers_[static_cast<size_t>(num_answered)].get(), deadline);
@@ -307,18 +307,18 @@ void Meeting::distribute(const Batch& batch, const Take& take, Verdict& verdict,
   }
 }
 
-void Meeting::follow(const Offer& mine, const Take& take, Deadline deadline) {
-  const int leader = peers_[0].get();
+void FdExchange::follow(const Offer& mine, const Take& take, base::Deadline deadline) {
+  const int rank_zero = peers_[0].get();
   while (true) {
     Frame frame{};
-    const auto fds = frame.receive(leader, deadline);
+    const auto fds = frame.receive(rank_zero, deadline);
     if (frame.step == Frame::Step::Give) {
       Frame::make(Frame::Step::Given, options_.rank, 1, mine.problem)
-          .send(leader, mine.problem.empty() ? std::vector{mine.fd} : std::vector<int>{}, deadline);
+          .send(rank_zero, mine.problem.empty() ? std::vector{mine.fd} : std::vector<int>{}, deadline);
     } else if (frame.step == Frame::Step::Take) {
       const std::string problem = fds.size() == frame.count ? take_all(frame.rank, fds, take)
                                                             : too_few_text(fds.size(), frame.count);
-      Frame::make(Frame::Step::Taken, options_.rank, 0, problem).send(leader, {}, deadline);
+      Frame::make(Frame::Step::Taken, options_.rank, 0, problem).send(rank_zero, {}, deadline);
     } else {
       frame.expect(Frame::Step::End, 0);
       Verdict{.rank = frame.rank, .problem = frame.problem}.raise();
@@ -328,7 +328,7 @@ void Meeting::follow(const Offer& mine, const Take& take, Deadline deadline) {
 }
 
 // Returns why it could not, or nothing.
-std::string Meeting::take_all(int first, const std::vector<UniqueFd>& fds, const Take& take) const {
+std::string FdExchange::take_all(int first, const std::vector<base::UniqueFd>& fds, const Take& take) const {
   try {
     for (size_t i = 0; i < fds.size(); ++i) {
       const int rank = first + static_cast<int>(i);
@@ -345,13 +345,13 @@ std::string Meeting::take_all(int first, const std::vector<UniqueFd>& fds, const
   return "";
 }
 
-void Meeting::interrupt() noexcept {
+void FdExchange::interrupt() noexcept {
   const std::lock_guard lock(mutex_);
   interrupted_ = true;
   if (listener_) {
     ::shutdown(listener_.get(), SHUT_RDWR);
   }
-  for (const UniqueFd& peer : peers_) {
+  for (const base::UniqueFd& peer : peers_) {
     if (peer) {
       ::shutdown(peer.get(), SHUT_RDWR);
     }
