@@ -201,7 +201,8 @@ class CheckTree(unittest.TestCase):
     def test_private_names_are_in_their_areas_namespace(self):
         for text, name in (("class Secret {};", "Secret"), ("struct Secret final : Base {};", "Secret"),
                            ("enum class Kind : int { A };", "Kind"), ("using Name = int;", "Name"),
-                           ("inline constexpr int kLimit = 3;", "kLimit"), ("std::map<int, int> table{{1, 2}};", "table"),
+                           ("inline constexpr int kLimit = 3;", "kLimit"),
+                           ("std::map<int, int> table{{1, 2}};", "table"),
                            ("std::vector<int> parts_of(int x);", "parts_of"), ("class Forward;", "Forward"),
                            ("template <typename T>\nstd::optional<T> maybe(T x) { return {}; }", "maybe"),
                            ("Secret::Secret(int x) : a_(x), b_{x} { run(); }", "Secret"),
@@ -216,7 +217,8 @@ class CheckTree(unittest.TestCase):
     def test_public_names_are_in_bare_lockstep(self):
         for text in ("class Group;", "void Group::run() {\n  if (a) { b(); }\n}", "class Access {};",
                      "template <>\nint make<int>(const int& x) { return x; }", "struct Group::Inner {\n int x = {};\n};",
-                     "bool operator==(const Group& a, const Group& b) { return true; }", "static_assert(1 == 1);",
+                     "bool operator==(const Group& a, const Group& b) { return true; }",
+                     "static_assert(1 == 1);",
                      'const char* Group::name = "class Hidden {";  // class Other {', "LOCKSTEP_REGISTER(Thing);"):
             self.assert_none(self.source(f"namespace lockstep {{\n{text}\n}}  // namespace lockstep\n"))
         self.assert_none(self.source("namespace lockstep::log {\nvoid info() {}\n}\n"))

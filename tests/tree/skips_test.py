@@ -139,7 +139,8 @@ class Skips(unittest.TestCase):
 
     def test_a_pattern_without_a_test_is_one(self):
         said = self.strict("*: anything\nzip_test/Zip.Writes: renamed since\n", passed("zip_test"))
-        self.assertEqual(said, ["skips.txt: no test is called zip_test/Zip.Writes; mend the pattern or delete the line"])
+        self.assertEqual(said, ["skips.txt: no test is called zip_test/Zip.Writes; "
+                                "mend the pattern or delete the line"])
 
     def test_a_listed_test_that_runs_is_no_mistake(self):
         self.assertEqual(self.strict("zip_test/*: a machine without zip\n", passed("zip_test")), [])
