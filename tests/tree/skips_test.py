@@ -115,6 +115,25 @@ class Skips(unittest.TestCase):
     def test_whole_ctests(self):
         self.assertEqual(self.results(skipped("arm_test")).skipped, {"arm_test": "SKIP_RETURN_CODE=77"})
 
+    def test_this_ctest_writes_what_is_read(self):
+        self.write("CTestTestfile.cmake", """
+            add_test(arm_test sh -c "exit 77")
+            set_tests_properties(arm_test PROPERTIES SKIP_RETURN_CODE 77)
+            add_test(off_test true)
+            set_tests_properties(off_test PROPERTIES DISABLED ON)
+            add_test(python_test cat unittest.txt)
+            add_test(bad_test false)
+            """)
+        self.write("unittest.txt", "x" * 100000 + "\n" + UNITTEST)
+        subprocess.run(["ctest", "--output-junit", self.build / "test-results" / "ctest.xml",
+                        "--test-output-size-passed", "1000000"], cwd=self.build, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)
+        found = skips.read(self.build)
+        self.assertEqual(set(found.skipped), {"arm_test", "off_test", "python_test/Case.test_b",
+                                              "python_test/Case.test_c"})
+        self.assertEqual(found.problems, [])
+        self.assertIn("bad_test", found.names)
+
     def test_what_is_not_built(self):
         self.write("tests.txt", "absent|image_data_test|a package that it needs was not found\n")
         self.assertEqual(self.results().skipped,
