@@ -9,38 +9,48 @@
 JOBS ?= $(shell tools/jobs.sh)
 PREFIX ?= /usr/local
 BIN := build/release/bin
+RESULTS := $(CURDIR)/build/release/test-results
 SOURCES = $(shell find include src apps tests examples -name '*.h' -o -name '*.cpp' 2>/dev/null)
 CLANG_FORMAT ?= clang-format-14
 LINT ?= /(src|apps|tests|examples)/
 
-.PHONY: help setup build train test install core format lint clean FORCE
+.PHONY: help requirements setup build train test check install core format lint clean FORCE
 .DELETE_ON_ERROR:
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do \
 	  printf '  make %-8s %s\n' "$$name" "$$what"; done
 
+requirements:
+	@tools/skips.py --requirements
+
 setup: ## install what is missing: Debian packages, libtorch in .deps/, what the tests need
 	@tools/setup.sh --tests
 
 build: build/release/build.ninja ## build everything (preset release)
-	@cmake --build --preset release -j $(JOBS)
+	@tools/build.py build/release -j $(JOBS)
 
 train: build/release/build.ninja ## train the built-in example on two emulated nodes of four ranks
-	@cmake --build --preset release -j $(JOBS) --target lockstep lockstep-torch
+	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch
 	$(BIN)/lockstep run --local-nodes 2 --nproc-per-node 4 -- $(BIN)/lockstep train recipes/cats.toml $(ARGS)
 
-# One test at a time: each starts more ranks than there are cores.
-test: setup build ## build everything and run every test
-	ctest --preset release -j 1 --output-on-failure $(ARGS)
+# Two at a time, but those with ranks, services or deadlines alone (cmake/LockstepTest.cmake).
+test: setup requirements build ## build everything and run every test
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	ctest --preset release -j 2 --output-on-failure --output-junit $(RESULTS)/ctest.xml \
+	  --test-output-size-passed 1000000 $(ARGS); code=$$?; tools/skips.py --brief; exit $$code
+
+check: build/release/build.ninja ## build and run what a change most likely breaks, in a minute (label check)
+	@tools/build.py build/release -j $(JOBS) check_tests
+	ctest --preset release -C check -L '^check$$' -j 2 --output-on-failure $(ARGS)
 
 install: build/release/build.ninja ## install programs, headers and archives into PREFIX (docs/package.md)
-	@cmake --build --preset release -j $(JOBS) --target lockstep lockstep-torch
+	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch
 	cmake --install build/release --prefix $(PREFIX)
 
 core: build/core/build.ninja ## build and test only the areas that need no libtorch
-	@cmake --build --preset core -j $(JOBS)
-	ctest --preset core -j 1 --output-on-failure $(ARGS)
+	@tools/build.py build/core -j $(JOBS)
+	ctest --preset core -j 2 --output-on-failure $(ARGS)
 
 format: ## rewrite the sources in the format of .clang-format
 	@$(call need,$(CLANG_FORMAT),clang-format-14)

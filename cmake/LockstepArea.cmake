@@ -1,8 +1,9 @@
-# One target per area of the map (src/<area> -> lockstep_<area>), test and program targets, and the
-# record of what is in them that tools/check_tree.py compares with the tree.
+# One target per area of the map (src/<area> -> lockstep_<area>), program targets, and the record of what is in them,
+# and in tests (LockstepTest), that tools/check_tree.py compares with the tree.
 
 set_property(GLOBAL PROPERTY lockstep_records "")
 set_property(GLOBAL PROPERTY lockstep_areas "")
+include(LockstepTest)
 
 function(lockstep_record kind name uses sources)
   set(paths "")
@@ -104,40 +105,13 @@ function(lockstep_define_paths sources)
   endforeach()
 endfunction()
 
-# lockstep_test(base_test LABELS unit USES base SOURCES a_test.cpp ...): one binary, each of its cases
-# a CTest. RANKS: the binary has its own main (tests/support), which can start itself as a rank.
-function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH;RANKS" "TIMEOUT" "USES;SOURCES;ALONE;LABELS;LIBRARIES" ${ARGN})
-  lockstep_record(test ${name} "${arg_USES}" "${arg_SOURCES}")
-  if(arg_TORCH AND NOT LOCKSTEP_WITH_TORCH)
-    return()
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
-  lockstep_unite(${name} "${arg_SOURCES}" "${arg_ALONE}" compiled)
-  add_executable(${name} ${compiled})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  list(TRANSFORM arg_USES PREPEND lockstep_ OUTPUT_VARIABLE used)
-  target_link_libraries(${name} PRIVATE ${used} lockstep_options ${arg_LIBRARIES} GTest::gtest GTest::gmock)
-  lockstep_define_paths("${arg_SOURCES}")
-  if(arg_RANKS)
-    target_link_libraries(${name} PRIVATE lockstep_test_support)
-  else()
-    target_link_libraries(${name} PRIVATE GTest::gtest_main)
-  endif()
-  if(arg_TORCH)
-    lockstep_use_pch(${name} "${compiled}")
-  endif()
-  # One CTest per binary: a binary costs a libtorch start and its fleet of ranks once, not per case.
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-endfunction()
-
 function(lockstep_write_target_list)
   get_property(records GLOBAL PROPERTY lockstep_records)
   string(REPLACE ";" "\n" text "${records}")
   file(WRITE ${PROJECT_BINARY_DIR}/targets.txt "${text}\n")
+  if(LOCKSTEP_TESTS)
+    lockstep_write_tests()
+  endif()
 endfunction()
 
 function(lockstep_summary)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the rules that a compiler does not: who may include whom, that every file is built, sizes,
-whitespace, words.
+"""Checks the rules that a compiler does not: who may include whom, which namespace is whose, that every file is
+built, sizes, whitespace, words.
 
     tools/check_tree.py [--root DIR] [--targets build/release/targets.txt]
+    tools/check_tree.py --picture [--write]     the areas and who uses whom; --write: into docs/tour.md
 
 One line per violation, `path:line: what; how to mend it`. Exit code 1 if there is any.
 """
@@ -11,6 +12,8 @@ import os
 import re
 import sys
 from pathlib import Path
+
+from tree import namespaces, picture
 
 # The dependency table. An area may use itself and what is listed.
 MAY_USE = {
@@ -44,12 +47,17 @@ NO_TORCH = {"base", "formats", "storage", "shm", "observe", "plan", "tokenizers"
 TORCH_FREE_PROGRAM = "lockstep"
 
 MAX_LINES = {".h": 500, ".cuh": 500, ".cpp": 500, ".cu": 500, ".py": 500, ".js": 500}
+MAX_LINES_PRODUCT = 450  # C++ in src, include and apps
 MAX_LINES_PUBLIC_HEADER = 250
 MAX_LINES_MAIN = 100
 MAX_COLUMNS = 100
+MAX_COLUMNS_PROSE = 120
+MAX_FILES = 40
+PICTURE = "docs/tour.md"
 
 CPP = {".h", ".cuh", ".cpp", ".cu"}
 HEADERS = {".h", ".cuh"}
+PRODUCT = {"src", "include", "apps"}
 CODE = CPP | {".py", ".sh", ".js", ".cmake"}
 TEXT = CODE | {".md", ".txt", ".toml", ".json", ".html", ".css"}
 CODE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
@@ -90,10 +98,15 @@ class Checker:
         for name in self.lines:
             self._check_size(name)
             self._check_words(name)
+            if Path(name).suffix == ".md":
+                self._check_prose(name)
             if Path(name).suffix in CPP:
                 self._check_layout(name)
                 included |= self._check_includes(name)
         self._check_headers_used(included)
+        self._check_folders()
+        self._check_namespaces()
+        self._check_picture()
         if self.targets:
             self._check_targets()
         return [f"{path}:{line}: {text}" for path, line, text in sorted(self.violations)]
@@ -117,6 +130,8 @@ class Checker:
         count = len(self.lines[name]) - (self.lines[name][-1] == "")
         parts = name.split("/")
         limit, remedy = MAX_LINES.get(Path(name).suffix), "split it"
+        if parts[0] in PRODUCT and Path(name).suffix in CPP:
+            limit = MAX_LINES_PRODUCT
         if parts[0] == "include" and Path(name).suffix in HEADERS:
             limit, remedy = MAX_LINES_PUBLIC_HEADER, "a public header is a manual page: split it"
         elif parts[0] == "apps" and parts[-1] == "main.cpp":
@@ -149,6 +164,55 @@ class Checker:
             if is_code and TODO.search(line):
                 self._fail(name, number, "a TODO without an issue", "write TODO(#issue)")
 
+    def _check_prose(self, name):
+        is_code = False
+        for number, line in enumerate(self.lines[name], 1):
+            if re.match(r"\s*(```|~~~)", line):
+                is_code = not is_code
+            elif len(line) > MAX_COLUMNS_PROSE and not is_code and not line.lstrip().startswith("|") \
+                    and re.search(r"\S\s+\S", re.sub(r"^\s*([-*+>#]+|\d+\.|\[[^\]]+\]:)\s+", "", line)):
+                self._fail(name, number, f"{len(line)} columns, the limit of prose is {MAX_COLUMNS_PROSE}",
+                           "break the line")
+
+    def _check_folders(self):
+        count = {}
+        for name in self.files:
+            if Path(name).suffix in CPP:
+                count[os.path.dirname(name)] = count.get(os.path.dirname(name), 0) + 1
+        for folder, number in count.items():
+            if number > MAX_FILES:
+                self._fail(folder or ".", 1, f"{number} source files in one folder, the limit is {MAX_FILES}",
+                           "sort them into folders")
+
+    # --- namespaces -------------------------------------------------------------------------------
+
+    def _text(self, name):
+        return "\n".join(self.lines[name])
+
+    def _check_namespaces(self):
+        cpp = [name for name in self.lines if Path(name).suffix in CPP]
+        public = namespaces.public_names(self._text(x) for x in cpp if x.startswith("include/lockstep/"))
+        for name in cpp:
+            if name.startswith("src/") and area_of(name) in MAY_USE:
+                for line, what, remedy in namespaces.misplaced(self._text(name), area_of(name), MAY_USE.keys(),
+                                                               may_use, public):
+                    self._fail(name, line, what, remedy)
+
+    # --- the picture ------------------------------------------------------------------------------
+
+    def areas(self):
+        """{area: areas that it may use}, of those that the tree has."""
+        return {area: uses.split() for area, uses in MAY_USE.items() if (self.root / "src" / area).is_dir()}
+
+    def _check_picture(self):
+        if PICTURE in self.lines:
+            text = self._text(PICTURE)
+            current = picture.replaced(text, self.areas())
+            if current is not None and current != text:
+                line = text[:text.index(picture.BEGIN)].count("\n") + 1
+                self._fail(PICTURE, line, "the picture of the areas is not the current one",
+                           "run tools/check_tree.py --picture --write")
+
     # --- who includes whom ------------------------------------------------------------------------
 
     def _check_includes(self, name):
@@ -170,6 +234,8 @@ class Checker:
                 continue
             if header == "lockstep/lockstep.h" and name != "include/lockstep/lockstep.h":
                 self._fail(name, number, "the umbrella header inside the library", "include what is used")
+            if name.startswith("include/") and self._resolve(name, header).startswith("src/"):
+                self._fail(name, number, f"{header}, a private header, in a public one", "declare what it needs of it")
             used = header.split("/")[1] if header.startswith("lockstep/") else header.split("/")[0]
             if area in MAY_USE and used in MAY_USE and not may_use(area, used):
                 self._fail(name, number, f"{area} may not use {used}",
@@ -244,11 +310,28 @@ def may_use(area, used):
     return used == area or used in MAY_USE[area].split()
 
 
+def show_picture(root, write):
+    areas = Checker(root, None).areas()
+    if not write:
+        print("\n".join(picture.draw(areas)))
+        return 0
+    text = (root / PICTURE).read_text(encoding="utf-8")
+    current = picture.replaced(text, areas)
+    if current is None:
+        sys.exit(f"check_tree: {PICTURE} has not the markers {picture.BEGIN} and {picture.END}, each once")
+    (root / PICTURE).write_text(current, encoding="utf-8")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--root", default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--targets", help="the list that configuring wrote; without it targets are not checked")
+    parser.add_argument("--picture", action="store_true", help="print the areas and who uses whom, check nothing")
+    parser.add_argument("--write", action="store_true", help=f"with --picture: write it into {PICTURE}")
     arguments = parser.parse_args()
+    if arguments.picture:
+        return show_picture(Path(arguments.root), arguments.write)
     if arguments.targets and not os.path.isfile(arguments.targets):
         sys.exit(f"check_tree: {arguments.targets} is not there; configure first (make build)")
     violations = Checker(arguments.root, arguments.targets).run()
