@@ -10,8 +10,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/process/cores.h"
 #include "base/env.h"
+#include "base/process/cores.h"
 #include "base/unique_fd.h"
 #include "bench/allreduce/bench_mpi.h"
 #include "bench/bench_network.h"
@@ -359,9 +359,9 @@ int bench(const Arguments& arguments) {
     return 0;
   }
   launch::LaunchOptions options{.name = "lockstep bench",
-                        .procs_per_node = request->num_ranks / request->num_nodes,
-                        .local_nodes = request->num_nodes,
-                        .output = {.prefix = false}};
+                                .procs_per_node = request->num_ranks / request->num_nodes,
+                                .local_nodes = request->num_nodes,
+                                .output = {.prefix = false}};
   check_memory(*request);
   const MpiPrograms mpi({.names = mpi_names(*request),
                          .home = request->mpi_home,
@@ -376,7 +376,8 @@ int bench(const Arguments& arguments) {
     for (const BenchNetwork::Node& node : network->nodes()) {
       nodes.push_back({{"pid", node.holder}, {"address", node.address}});
     }
-    options.isolation = base::IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
+    options.isolation =
+        base::IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
   }
   options.command = {program, "bench", plan_of(*request, mpi.search(), nodes)};
   return launch::run_job(options);

@@ -13,9 +13,9 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/fork.h"
 #include "base/process/process.h"
 #include "base/unique_fd.h"
-#include "base/process/fork.h"
 
 namespace lockstep::app {
 

@@ -11,9 +11,9 @@ void PeerProcess::start(std::vector<std::string> argv, std::map<std::string, std
   to_ = std::move(input.write);
   from_ = std::move(output.read);
   process_.emplace(base::ProcessOptions{.argv = std::move(argv),
-                                  .env = std::move(env),
-                                  .stdin_fd = input.read.get(),
-                                  .stdout_fd = output.write.get()});
+                                        .env = std::move(env),
+                                        .stdin_fd = input.read.get(),
+                                        .stdout_fd = output.write.get()});
 }
 
 void PeerProcess::say(const std::string& line) {

@@ -137,7 +137,8 @@ void load_model(const Checkpoint& checkpoint, torch::nn::Module& module, bool ra
 }
 
 // What the checkpoint keeps beside its tensors; nothing in one of format version 1.
-train::ModelFiles kept_files(const Checkpoint& checkpoint, const EvalRequest& request, Group& group) {
+train::ModelFiles kept_files(const Checkpoint& checkpoint, const EvalRequest& request,
+                             Group& group) {
   const bool has_tokenizer =
       std::any_of(request.settings.begin(), request.settings.end(),
                   [](const std::string& one) { return one.starts_with("data.tokenizer="); });
@@ -197,7 +198,8 @@ std::vector<float> embedding(const train::Ingredients& made, const std::string& 
   return {data, data + vector_BE.numel()};
 }
 
-void judge(const EvalRequest& request, train::Ingredients& made, Group& group, nlohmann::ordered_json& json) {
+void judge(const EvalRequest& request, train::Ingredients& made, Group& group,
+           nlohmann::ordered_json& json) {
   if (!made.data.held_out) {
     throw UsageError(
         "there is nothing to judge by: the recipe holds no data out; set data.held_out_share or "

@@ -104,8 +104,8 @@ ExplainRequest parse_explain_request(int argc, char** argv) {
   }
   request.options.language = parse_language(language);
   if (request.lesson.empty() || request.lesson == "list") {
-    request.text =
-        request.json ? json_list(request.options.language) : explain::list_lessons(request.options.language);
+    request.text = request.json ? json_list(request.options.language)
+                                : explain::list_lessons(request.options.language);
     return request;
   }
   const explain::Lesson& lesson = explain::find_lesson(request.lesson);

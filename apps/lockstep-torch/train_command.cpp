@@ -175,7 +175,8 @@ TrainWatcher make_watcher(const TrainRequest& request, const std::string& sample
           [](int64_t step, const std::string& path) {
             print_line(fmt::format("goes on from step {}: {}", step, path));
           },
-      .on_step = [samples](const StepReport& report) { print_line(train::step_line(report, samples)); },
+      .on_step =
+          [samples](const StepReport& report) { print_line(train::step_line(report, samples)); },
       .on_checkpoint =
           [](const SaveResult& save) {
             if (save.committed) {  // else the log has told it
@@ -194,13 +195,13 @@ void tell_start(const TrainRequest& request, const train::Ingredients& made, con
   }
   const int64_t num_samples = made.data.train->size();
   print_line(train::start_line({.rank = group.rank(),
-                         .num_ranks = group.size(),
-                         .node = node_number(),
-                         .pid = base::host_pid(),
-                         .rank_samples = num_samples / group.size(),
-                         .num_samples = num_samples,
-                         .samples = made.samples,
-                         .threads = trainer.threads()}));
+                                .num_ranks = group.size(),
+                                .node = node_number(),
+                                .pid = base::host_pid(),
+                                .rank_samples = num_samples / group.size(),
+                                .num_samples = num_samples,
+                                .samples = made.samples,
+                                .threads = trainer.threads()}));
 }
 
 // What the first save of the run would find wrong with the place for checkpoints.
@@ -232,7 +233,8 @@ int asked_code(const TrainResult& result, int signal) {
 }
 
 // With what only the files could tell. Collective.
-TrainerOptions complete_options(const train::Recipe& recipe, const train::Ingredients& made, Group& group) {
+TrainerOptions complete_options(const train::Recipe& recipe, const train::Ingredients& made,
+                                Group& group) {
   TrainerOptions options = recipe.options();
   if (!options.checkpoint_dir.empty()) {
     options.files = made.files;
@@ -268,12 +270,12 @@ int train(const TrainRequest& request, Group& group) {
     return failed;
   }
   const train::RunReport report{.recipe = recipe.name(),
-                         .recipe_path = request.recipe_path,
-                         .program = program_path(),
-                         .samples = made.samples,
-                         .num_parameters = models::num_parameters(*made.task->module()),
-                         .nodes = weights::gather_numbers(group, node_number()),
-                         .result = result};
+                                .recipe_path = request.recipe_path,
+                                .program = program_path(),
+                                .samples = made.samples,
+                                .num_parameters = models::num_parameters(*made.task->module()),
+                                .nodes = weights::gather_numbers(group, node_number()),
+                                .result = result};
   if (group.rank() == 0) {
     print_line(request.json ? train::result_json(report) : train::result_text(report));
   }

@@ -38,7 +38,8 @@ int examine_hosts(const DoctorFlags& flags) {
   }
   const base::Env env;
   const auto report = doctor::check_hosts(
-      {.hosts = flags.hostfile.empty() ? remote::parse_hosts(flags.hosts) : remote::read_hostfile(flags.hostfile),
+      {.hosts = flags.hostfile.empty() ? remote::parse_hosts(flags.hosts)
+                                       : remote::read_hostfile(flags.hostfile),
        .program = remote::own_program(),
        .ssh = remote::SshOptions::from_env(env),
        .shared_folder = flags.path,

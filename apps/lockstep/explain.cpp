@@ -75,11 +75,11 @@ int explain(const Arguments& arguments) {
   }
   const int nodes = is_told_on_nodes(arguments) ? kNodes : 1;
   launch::LaunchOptions options{.name = "lockstep explain",
-                        .procs_per_node = std::max(num_ranks(arguments) / nodes, 1),
-                        .local_nodes = nodes,
-                        .output = {.prefix = false},
-                        .quiet_code = 2,  // a mistake in the arguments, told by rank 0
-                        .command = {find_torch_program(), "explain"}};
+                                .procs_per_node = std::max(num_ranks(arguments) / nodes, 1),
+                                .local_nodes = nodes,
+                                .output = {.prefix = false},
+                                .quiet_code = 2,  // a mistake in the arguments, told by rank 0
+                                .command = {find_torch_program(), "explain"}};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   return launch::run_job(options);
 }

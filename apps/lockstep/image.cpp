@@ -166,9 +166,9 @@ int enter(const Arguments& arguments) {
     parsed.command = {"/bin/sh"};
   }
   return image::run_in_image({.image = parsed.image,
-                       .mounts = parse_mounts(mounts),
-                       .runtime = image::parse_container_runtime(runtime)},
-                      parsed.command);
+                              .mounts = parse_mounts(mounts),
+                              .runtime = image::parse_container_runtime(runtime)},
+                             parsed.command);
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
-
 std::string time_text(int64_t seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(static_cast<time_t>(seconds)));
 }
@@ -29,7 +28,8 @@ std::string score_text(const checkpoint_files::Manifest& manifest) {
   return manifest.score ? fmt::format("{}", *manifest.score) : "-";
 }
 
-std::string state_of(const checkpoint_files::ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
+std::string state_of(const checkpoint_files::ListedCheckpoint& entry,
+                     const std::vector<CheckpointCheck>& checks) {
   const auto check = std::find_if(checks.begin(), checks.end(), [&](const CheckpointCheck& one) {
     return one.path == entry.path;
   });
@@ -37,19 +37,22 @@ std::string state_of(const checkpoint_files::ListedCheckpoint& entry, const std:
   return !problem.empty() ? problem : check == checks.end() ? "not read" : "verified";
 }
 
-std::string folder_text(const checkpoint_files::CheckpointList& list, const std::vector<CheckpointCheck>& checks) {
+std::string folder_text(const checkpoint_files::CheckpointList& list,
+                        const std::vector<CheckpointCheck>& checks) {
   Rows rows{{"CHECKPOINT", "STEP", "SIZE", "SCORE", "SAVED", "STATE"}};
   for (const checkpoint_files::ListedCheckpoint& entry : list.entries) {
     const bool is_known = entry.problem.empty();
-    rows.push_back(
-        {base::escaped(entry.path), std::to_string(entry.step),
-         is_known ? size_text(entry.manifest.shard_bytes()) : "-", score_text(entry.manifest),
-         is_known ? time_text(entry.manifest.created_s) : "-", base::escaped(state_of(entry, checks))});
+    rows.push_back({base::escaped(entry.path), std::to_string(entry.step),
+                    is_known ? size_text(entry.manifest.shard_bytes()) : "-",
+                    score_text(entry.manifest),
+                    is_known ? time_text(entry.manifest.created_s) : "-",
+                    base::escaped(state_of(entry, checks))});
   }
   return aligned(rows);
 }
 
-std::string single_text(const checkpoint_files::ListedCheckpoint& entry, const std::vector<CheckpointCheck>& checks) {
+std::string single_text(const checkpoint_files::ListedCheckpoint& entry,
+                        const std::vector<CheckpointCheck>& checks) {
   const checkpoint_files::Manifest& manifest = entry.manifest;
   uint64_t num_elements = 0;
   uint64_t bytes = 0;
@@ -65,15 +68,17 @@ std::string single_text(const checkpoint_files::ListedCheckpoint& entry, const s
   std::string text = fmt::format(
       "{}: checkpoint of step {}, {} in {} shards, saved {}, score {}\n{} tensors, {} elements, "
       "{}; XXH3 of every shard: {}\n",
-      base::escaped(entry.path), manifest.step, size_text(manifest.shard_bytes()), manifest.shards.size(),
-      time_text(manifest.created_s), score_text(manifest), manifest.tensors.size(), num_elements,
-      size_text(bytes), base::escaped(state_of(entry, checks)));
+      base::escaped(entry.path), manifest.step, size_text(manifest.shard_bytes()),
+      manifest.shards.size(), time_text(manifest.created_s), score_text(manifest),
+      manifest.tensors.size(), num_elements, size_text(bytes),
+      base::escaped(state_of(entry, checks)));
   for (const checkpoint_files::ManifestAttachment& attachment : manifest.attachments) {
     text += fmt::format("  attached: {}, {}\n", base::escaped(attachment.name),
                         size_text(attachment.stored.size_bytes));
   }
   for (const auto& [key, value] : manifest.values) {
-    text += fmt::format("  {} = {}{}\n", base::escaped(key), base::escaped(value.substr(0, kMaxValueWidth)),
+    text += fmt::format("  {} = {}{}\n", base::escaped(key),
+                        base::escaped(value.substr(0, kMaxValueWidth)),
                         value.size() > kMaxValueWidth ? "..." : "");
   }
   return text + aligned(rows);
@@ -133,7 +138,8 @@ bool is_checkpoint(const std::string& location) {
   const std::string name = fs::path(location).filename().string();
   const bool is_pointer = name == "latest" || name == "best";
   if (storage::is_remote(location)) {
-    return is_pointer || checkpoint_files::step_of(name) || (storage::is_folder(location) && holds_checkpoints(location));
+    return is_pointer || checkpoint_files::step_of(name) ||
+           (storage::is_folder(location) && holds_checkpoints(location));
   }
   if (is_pointer && fs::is_regular_file(location)) {
     return true;
@@ -141,12 +147,14 @@ bool is_checkpoint(const std::string& location) {
   if (!fs::is_directory(location)) {
     return false;
   }
-  if (fs::exists(fs::path(location) / checkpoint_files::kManifestFile) || checkpoint_files::step_of(name)) {
+  if (fs::exists(fs::path(location) / checkpoint_files::kManifestFile) ||
+      checkpoint_files::step_of(name)) {
     return true;
   }
   return std::any_of(
-      fs::directory_iterator(location), fs::directory_iterator(),
-      [](const auto& entry) { return checkpoint_files::step_of(entry.path().filename().string()).has_value(); });
+      fs::directory_iterator(location), fs::directory_iterator(), [](const auto& entry) {
+        return checkpoint_files::step_of(entry.path().filename().string()).has_value();
+      });
 }
 
 int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags) {
@@ -166,8 +174,9 @@ int inspect_checkpoint(const std::string& location, const CheckpointFlags& flags
                list.is_single ? single_text(list.entries[0], checks) : folder_text(list, checks));
   }
   const bool is_good =
-      std::all_of(list.entries.begin(), list.entries.end(),
-                  [](const checkpoint_files::ListedCheckpoint& entry) { return entry.problem.empty(); }) &&
+      std::all_of(
+          list.entries.begin(), list.entries.end(),
+          [](const checkpoint_files::ListedCheckpoint& entry) { return entry.problem.empty(); }) &&
       std::all_of(checks.begin(), checks.end(),
                   [](const CheckpointCheck& check) { return check.problem.empty(); });
   return is_good ? 0 : 1;

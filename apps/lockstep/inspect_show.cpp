@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-
 uint64_t logical_bytes(const formats::TensorInfo& tensor) {
   return formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0);
 }
@@ -35,11 +34,13 @@ Totals totals_of(const formats::WeightSet& set) {
   return totals;
 }
 
-const formats::WeightChecksum* checksum_of(const formats::WeightSet& set, const formats::WeightEntry& entry) {
+const formats::WeightChecksum* checksum_of(const formats::WeightSet& set,
+                                           const formats::WeightEntry& entry) {
   const auto& ranges = set.parts[entry.part].file.checksums;
-  auto after = std::upper_bound(
-      ranges.begin(), ranges.end(), entry.tensor.offset_bytes,
-      [](uint64_t offset, const formats::WeightChecksum& range) { return offset < range.offset_bytes; });
+  auto after = std::upper_bound(ranges.begin(), ranges.end(), entry.tensor.offset_bytes,
+                                [](uint64_t offset, const formats::WeightChecksum& range) {
+                                  return offset < range.offset_bytes;
+                                });
   if (after == ranges.begin() || entry.tensor.size_bytes == 0) {
     return nullptr;
   }
@@ -64,7 +65,8 @@ std::string summary(const std::string& location, const formats::WeightSet& set) 
                   has_checksums ? "CRC-32 of every record" : "no checksum in the file");
   for (const formats::WeightPart& part : set.parts) {
     for (const auto& [key, value] : part.file.metadata) {
-      text += fmt::format("  {} = {}{}\n", base::escaped(key), base::escaped(value.substr(0, kMaxValueWidth)),
+      text += fmt::format("  {} = {}{}\n", base::escaped(key),
+                          base::escaped(value.substr(0, kMaxValueWidth)),
                           value.size() > kMaxValueWidth ? "..." : "");
     }
   }
@@ -197,10 +199,10 @@ std::string weights_table(const std::string& location, const formats::WeightSet&
   std::vector<std::vector<std::string>> rows{{"NAME", "TYPE", "SHAPE", "SIZE", "CRC-32", ""}};
   for (const formats::WeightEntry& entry : set.entries) {
     const formats::WeightChecksum* checksum = checksum_of(set, entry);
-    rows.push_back({base::escaped(entry.tensor.name), std::string(formats::name_of(entry.tensor.dtype)),
-                    shape_text(entry.tensor), size_text(logical_bytes(entry.tensor)),
-                    checksum != nullptr ? fmt::format("{:08x}", checksum->crc) : "-",
-                    note_of(set, entry)});
+    rows.push_back(
+        {base::escaped(entry.tensor.name), std::string(formats::name_of(entry.tensor.dtype)),
+         shape_text(entry.tensor), size_text(logical_bytes(entry.tensor)),
+         checksum != nullptr ? fmt::format("{:08x}", checksum->crc) : "-", note_of(set, entry)});
   }
   return summary(location, set) + aligned(rows);
 }

@@ -53,7 +53,7 @@ bool may_be_tokens(const base::ByteSource& source) {
 int inspect_tokens(const base::ByteSource& source, const TokenOptions& options) {
   const formats::TokenFile file = formats::read_token_file(source);
   const TokenSummary summary = file.dtype == formats::DType::U16 ? read_all<uint16_t>(source, file)
-                                                        : read_all<uint32_t>(source, file);
+                                                                 : read_all<uint32_t>(source, file);
   const bool has_header = file.offset_bytes != 0;
   std::vector<Verified> verified;
   if (options.verify) {

@@ -9,10 +9,10 @@
 #include "commands.h"
 #include "launch/dry_run.h"
 #include "launch/flags/emit_flags.h"
-#include "remote/host_address.h"
+#include "launch/job/starter.h"
 #include "launch/launch.h"
 #include "launch/scheduler/slurm_job.h"
-#include "launch/job/starter.h"
+#include "remote/host_address.h"
 #include "run_flags.h"
 
 namespace lockstep::app {
@@ -98,8 +98,9 @@ bool ask_slurm(const ReadFlags& read, launch::LaunchOptions& options) {
     arguments.insert(arguments.begin(), "run");
     if (read.flags.dry_run) {
       fmt::print("{}\n",
-                 remote::shell_command(launch::srun_command(
-                     {.num_nodes = *num_nodes, .program = remote::own_program(), .arguments = arguments})));
+                 remote::shell_command(launch::srun_command({.num_nodes = *num_nodes,
+                                                             .program = remote::own_program(),
+                                                             .arguments = arguments})));
       return false;
     }
     launch::become_srun(*num_nodes, arguments);

@@ -199,7 +199,8 @@ std::string variable_of(const std::string& name) {
 }
 
 // Adds to `given` what only the environment says; returns the variables.
-std::vector<std::string> add_variables(const CLI::App& app, const base::Env& env, Arguments& given) {
+std::vector<std::string> add_variables(const CLI::App& app, const base::Env& env,
+                                       Arguments& given) {
   std::vector<std::string> variables;
   for (const CLI::Option* option : app.get_options()) {
     if (!option->nonpositional() || option == app.get_help_ptr()) {

@@ -20,7 +20,6 @@
 #include <lockstep/data/numpy_data.h>
 #include <lockstep/data/text_data.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/ddp/comm_hook.h>
 #include <lockstep/ddp/compress_hooks.h>
 #include <lockstep/ddp/distributed_data_parallel.h>
@@ -35,6 +34,7 @@
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
+#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/weights/save.h>
 #include <lockstep/weights/weights.h>

@@ -9,8 +9,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint/texts.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "weights/agree.h"
 #include "weights/catalog.h"
 #include "weights/scalar_type.h"
@@ -23,7 +23,8 @@ struct OpenCheckpoint {
   CheckpointInfo info;
   std::vector<WeightInfo> tensors;
   std::unordered_map<std::string_view, size_t> index;
-  std::shared_ptr<const weights::WeightCatalog> pieces;  // each a tensor of its own: see piece_name()
+  std::shared_ptr<const weights::WeightCatalog>
+      pieces;  // each a tensor of its own: see piece_name()
 };
 
 namespace {
@@ -34,7 +35,8 @@ std::string piece_name(size_t tensor, size_t piece) {
   return fmt::format("{}.{}", tensor, piece);
 }
 
-std::shared_ptr<const weights::WeightCatalog> catalog_of(const std::string& path, const checkpoint_files::Manifest& manifest) {
+std::shared_ptr<const weights::WeightCatalog> catalog_of(
+    const std::string& path, const checkpoint_files::Manifest& manifest) {
   auto catalog = std::make_shared<weights::WeightCatalog>();
   catalog->location = path;
   for (const checkpoint_files::ManifestShard& shard : manifest.shards) {
@@ -70,11 +72,11 @@ Checkpoint open(const std::string& path, const std::string& manifest) {
                 .attachments = nullptr};
   for (const checkpoint_files::ManifestTensor& tensor : open->manifest.tensors) {
     open->index[tensor.name] = open->tensors.size();
-    open->tensors.push_back(
-        {.name = tensor.name,
-         .dtype = weights::scalar_type_of(tensor.dtype),
-         .shape = tensor.shape,
-         .bytes = static_cast<int64_t>(formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0))});
+    open->tensors.push_back({.name = tensor.name,
+                             .dtype = weights::scalar_type_of(tensor.dtype),
+                             .shape = tensor.shape,
+                             .bytes = static_cast<int64_t>(
+                                 formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0))});
   }
   open->pieces = catalog_of(path, open->manifest);
   return Checkpoint(std::move(open));
@@ -163,29 +165,30 @@ std::vector<std::string> Checkpoint::attachments() const {
 
 std::string Checkpoint::read_attachment(const std::string& name, Group& group) const {
   std::string text;
-  weights::throw_together(group, weights::caught([&] {
-                   const auto& all = open_->manifest.attachments;
-                   const auto found = std::find_if(
-                       all.begin(), all.end(),
-                       [&](const checkpoint_files::ManifestAttachment& one) { return one.name == name; });
-                   if (found == all.end()) {
-                     throw UsageError("{}: no attachment {} among its {}", open_->path, base::shown(name),
-                                      all.size());
-                   }
-                   if (group.rank() == 0) {
-                     text = read_verified(open_->path, found->stored);
-                   }
-                 }));
+  weights::throw_together(
+      group, weights::caught([&] {
+        const auto& all = open_->manifest.attachments;
+        const auto found = std::find_if(
+            all.begin(), all.end(),
+            [&](const checkpoint_files::ManifestAttachment& one) { return one.name == name; });
+        if (found == all.end()) {
+          throw UsageError("{}: no attachment {} among its {}", open_->path, base::shown(name),
+                           all.size());
+        }
+        if (group.rank() == 0) {
+          text = read_verified(open_->path, found->stored);
+        }
+      }));
   const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
   return {bytes.begin(), bytes.end()};
 }
 
 void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {
   weights::throw_together(group, weights::caught([&] {
-                   for (const WeightTarget& target : targets) {
-                     check_target(*open_, target);
-                   }
-                 }));
+                            for (const WeightTarget& target : targets) {
+                              check_target(*open_, target);
+                            }
+                          }));
   std::vector<WeightTarget> pieces;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // of those that are not contiguous
   for (const WeightTarget& target : targets) {
@@ -212,16 +215,17 @@ void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const
 std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& group) {
   checkpoint_files::CheckpointList list;
   weights::throw_together(group, weights::caught([&] {
-                   if (group.rank() == 0) {
-                     list = checkpoint_files::list_checkpoints(location);
-                   }
-                 }));
+                            if (group.rank() == 0) {
+                              list = checkpoint_files::list_checkpoints(location);
+                            }
+                          }));
   const auto num_entries =
       static_cast<size_t>(from_rank0(group, list.entries.size()).get<size_t>());
   const bool is_single = from_rank0(group, list.is_single).get<bool>();
   std::string first_problem;
   for (size_t i = 0; i < num_entries; ++i) {
-    const checkpoint_files::ListedCheckpoint entry = group.rank() == 0 ? list.entries[i] : checkpoint_files::ListedCheckpoint();
+    const checkpoint_files::ListedCheckpoint entry =
+        group.rank() == 0 ? list.entries[i] : checkpoint_files::ListedCheckpoint();
     const Json told =
         from_rank0(group, {entry.path, entry.problem, entry.problem.empty() ? entry.text : ""});
     const auto path = told.at(0).get<std::string>();

@@ -92,11 +92,11 @@ std::string head_of(const std::vector<SavedTensor>& tensors, const std::vector<R
     const uint64_t unit = element_bytes(tensor.dtype);
     const bool is_known = formats::dtype_of_safetensors(formats::name_of(tensor.dtype)).has_value();
     formats::TensorInfo info{.name = tensor.name,
-                    .dtype = is_known ? tensor.dtype : formats::DType::U8,
-                    .shape = {static_cast<int64_t>(is_known ? size / unit : size)},
-                    .strides = {},
-                    .offset_bytes = end,
-                    .size_bytes = size};
+                             .dtype = is_known ? tensor.dtype : formats::DType::U8,
+                             .shape = {static_cast<int64_t>(is_known ? size / unit : size)},
+                             .strides = {},
+                             .offset_bytes = end,
+                             .size_bytes = size};
     if (size == tensor.bytes && is_known) {
       info.shape = tensor.shape;
     } else {
@@ -115,11 +115,13 @@ std::vector<SavedTensor> saved_tensors(const std::vector<NamedTensor>& tensors) 
   std::unordered_set<std::string_view> names;
   for (const NamedTensor& named : tensors) {
     if (named.name.empty() || !names.insert(named.name).second) {
-      throw UsageError("checkpoint: the name {} is empty or stands there twice", base::shown(named.name));
+      throw UsageError("checkpoint: the name {} is empty or stands there twice",
+                       base::shown(named.name));
     }
     if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
         !named.tensor.device().is_cpu()) {
-      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU", base::shown(named.name));
+      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU",
+                       base::shown(named.name));
     }
     const at::Tensor dense = named.tensor.detach().contiguous();
     saved.push_back({.name = named.name,

@@ -7,9 +7,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "checkpoint_files/points.h"
-#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint/texts.h"
+#include "checkpoint_files/checkpoint_list.h"
+#include "checkpoint_files/points.h"
 
 namespace lockstep::checkpoint {
 
@@ -32,8 +32,8 @@ void throw_first(Group& group, const std::string& error) {
 
 }  // namespace
 
-Save::Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan, std::vector<SavedTensor> tensors,
-           Share share)
+Save::Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan,
+           std::vector<SavedTensor> tensors, Share share)
     : parts_(parts),
       info_(std::move(info)),
       plan_(plan),
@@ -98,7 +98,8 @@ void Save::run_steps(SaveResult& result) {
   }
   throw_first(group, failure_of([&] {
                 if (leads) {
-                  parts_.place.commit(plan_, checkpoint_files::manifest_text(make_manifest(reports)));
+                  parts_.place.commit(plan_,
+                                      checkpoint_files::manifest_text(make_manifest(reports)));
                 }
               }));
 }
@@ -158,13 +159,13 @@ void Save::write_attachments() {
 
 checkpoint_files::Manifest Save::make_manifest(const std::vector<std::string>& reports) const {
   checkpoint_files::Manifest manifest{.step = plan_.step,
-                    .sequence = plan_.sequence,
-                    .created_s = created_s_,
-                    .score = info_.score,
-                    .values = info_.values,
-                    .shards = {},
-                    .tensors = {},
-                    .attachments = attachments_};
+                                      .sequence = plan_.sequence,
+                                      .created_s = created_s_,
+                                      .score = info_.score,
+                                      .values = info_.values,
+                                      .shards = {},
+                                      .tensors = {},
+                                      .attachments = attachments_};
   for (const SavedTensor& tensor : tensors_) {
     manifest.tensors.push_back(
         {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}});

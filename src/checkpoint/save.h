@@ -5,9 +5,9 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "checkpoint/layout.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint_files/owner.h"
 #include "checkpoint_files/place.h"
-#include "checkpoint/snapshot.h"
 
 namespace lockstep::checkpoint {
 
@@ -20,8 +20,8 @@ class Save {
     checkpoint_files::PlaceOwner* owner;  // rank 0's; null on others
   };
   // Everything in the parts must outlive it.
-  Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan, std::vector<SavedTensor> tensors,
-       Share share);
+  Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan,
+       std::vector<SavedTensor> tensors, Share share);
 
   // Collective. Nothing that it could throw is lost: it is in the result. The same on every rank,
   // but for one that lost the others.

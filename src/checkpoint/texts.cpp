@@ -12,7 +12,8 @@ std::vector<std::string> gather_texts(Group& group, const std::string& text) {
   if (group.size() == 1) {
     return {text};
   }
-  const std::vector<int64_t> sizes = weights::gather_numbers(group, static_cast<int64_t>(text.size()));
+  const std::vector<int64_t> sizes =
+      weights::gather_numbers(group, static_cast<int64_t>(text.size()));
   const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::string> texts(sizes.size());
   if (widest == 0) {

@@ -10,11 +10,11 @@
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "base/process/cores.h"
+#include "checkpoint/save.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/owner.h"
 #include "checkpoint_files/points.h"
 #include "checkpoint_files/retention.h"
-#include "checkpoint/save.h"
-#include "checkpoint_files/checkpoint_list.h"
 #include "weights/agree.h"
 
 namespace lockstep {
@@ -66,22 +66,24 @@ class CheckpointWriter::Impl {
  public:
   Impl(std::string location, const Group& group, CheckpointOptions options)
       : location_(std::move(location)), group_(group.split(0, group.rank())), options_(options) {
-    weights::throw_together(group_, weights::caught([&] {
-                     if (options.keep_last < 1 || options.keep_every.count() < 0) {
-                       throw UsageError(
-                           "checkpoint: keep_last is {} and keep_every {} minutes; at least one "
-                           "checkpoint is kept, and no time is negative",
-                           options.keep_last, options.keep_every.count());
-                     }
-                     place_ = checkpoint_files::make_place(location_);
-                     if (group_.rank() == 0) {
-                       read_kept();  // refuses before anything is written
-                       owner_ = checkpoint_files::claim_place(location_);
-                       read_kept();  // until now another run may have saved
-                     }
-                   }));
+    weights::throw_together(
+        group_, weights::caught([&] {
+          if (options.keep_last < 1 || options.keep_every.count() < 0) {
+            throw UsageError(
+                "checkpoint: keep_last is {} and keep_every {} minutes; at least one "
+                "checkpoint is kept, and no time is negative",
+                options.keep_last, options.keep_every.count());
+          }
+          place_ = checkpoint_files::make_place(location_);
+          if (group_.rank() == 0) {
+            read_kept();  // refuses before anything is written
+            owner_ = checkpoint_files::claim_place(location_);
+            read_kept();  // until now another run may have saved
+          }
+        }));
     weights::throw_together(group_, weights::caught([&] { place_->probe(); }));
-    sequence_ = static_cast<uint64_t>(weights::gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
+    sequence_ =
+        static_cast<uint64_t>(weights::gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
   }
 
   ~Impl() { join(); }
@@ -108,8 +110,9 @@ class CheckpointWriter::Impl {
         plan.bytes += text.size();
       }
     }
-    save_ = std::make_unique<checkpoint::Save>(checkpoint::Save::Parts{group_, *place_, pool_, owner_.get()},
-                                   std::move(info), plan, std::move(saved), std::move(share));
+    save_ = std::make_unique<checkpoint::Save>(
+        checkpoint::Save::Parts{group_, *place_, pool_, owner_.get()}, std::move(info), plan,
+        std::move(saved), std::move(share));
     is_busy_ = true;
     try {
       thread_ = std::thread([this] {
@@ -158,7 +161,7 @@ class CheckpointWriter::Impl {
           "on from them (checkpoint.resume = true)",
           location_,
           list.entries.size() == 1 ? "a checkpoint"
-                                    : fmt::format("{} checkpoints", list.entries.size()),
+                                   : fmt::format("{} checkpoints", list.entries.size()),
           list.entries[0].path);
     }
     checkpoint_files::check_pointers(location_);
@@ -179,8 +182,10 @@ class CheckpointWriter::Impl {
   void agree(const std::exception_ptr& error, const CheckpointInfo& info,
              const std::vector<checkpoint::SavedTensor>& tensors) {
     constexpr int64_t kFailed = -1;
-    const uint64_t mark = checkpoint::fingerprint_of(tensors) ^ static_cast<uint64_t>(info.step) * 0x9e3779b9u;
-    const auto marks = weights::gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
+    const uint64_t mark =
+        checkpoint::fingerprint_of(tensors) ^ static_cast<uint64_t>(info.step) * 0x9e3779b9u;
+    const auto marks =
+        weights::gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
     if (std::find(marks.begin(), marks.end(), kFailed) != marks.end()) {
       weights::throw_together(group_, error);
     }
@@ -197,7 +202,8 @@ class CheckpointWriter::Impl {
 
   void run() {
     SaveResult result = save_->run();
-    result.path = checkpoint_files::joined_location(location_, checkpoint_files::checkpoint_name(result.step));
+    result.path = checkpoint_files::joined_location(location_,
+                                                    checkpoint_files::checkpoint_name(result.step));
     if (result.committed && group_.rank() == 0) {
       log::info("checkpoint", "{}: {:.1f} MB in {:.2f} s", result.path,
                 static_cast<double>(result.bytes) / 1e6, result.seconds);
@@ -217,26 +223,30 @@ class CheckpointWriter::Impl {
   // The new one is there: `latest` and `best` say so, and others may go.
   void tidy() {
     const std::string name = checkpoint_files::checkpoint_name(save_->plan().step);
-    std::erase_if(kept_, [&](const checkpoint_files::KeptCheckpoint& kept) { return kept.name == name; });
+    std::erase_if(kept_,
+                  [&](const checkpoint_files::KeptCheckpoint& kept) { return kept.name == name; });
     kept_.push_back({.name = name,
                      .sequence = save_->plan().sequence,
                      .created_s = save_->created_s(),
                      .score = save_->info().score});
     place_->point(checkpoint_files::kLatestFile, name);
     const checkpoint_files::RetentionRules rules{.keep_last = options_.keep_last,
-                               .keep_every = options_.keep_every,
-                               .keep_best = options_.keep_best};
+                                                 .keep_every = options_.keep_every,
+                                                 .keep_best = options_.keep_best};
     std::vector<std::string> old = checkpoint_files::superfluous(kept_, rules);
     while (!old.empty() && forget_damaged(rules)) {
       old = checkpoint_files::superfluous(kept_, rules);
     }
-    if (const checkpoint_files::KeptCheckpoint* best = checkpoint_files::best_of(kept_); best != nullptr && options_.keep_best) {
+    if (const checkpoint_files::KeptCheckpoint* best = checkpoint_files::best_of(kept_);
+        best != nullptr && options_.keep_best) {
       place_->point(checkpoint_files::kBestFile, best->name);
     }
     checkpoint_files::pass(checkpoint_files::SavePoint::Committed);
     for (const std::string& superseded : old) {
       place_->remove(superseded);
-      std::erase_if(kept_, [&](const checkpoint_files::KeptCheckpoint& kept) { return kept.name == superseded; });
+      std::erase_if(kept_, [&](const checkpoint_files::KeptCheckpoint& kept) {
+        return kept.name == superseded;
+      });
     }
   }
 
@@ -244,12 +254,15 @@ class CheckpointWriter::Impl {
   // counts no more.
   bool forget_damaged(const checkpoint_files::RetentionRules& rules) {
     for (const std::string& name : checkpoint_files::relied_on(kept_, rules)) {
-      const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                     [&](const checkpoint_files::KeptCheckpoint& one) { return one.name == name; });
+      const auto kept = std::find_if(
+          kept_.begin(), kept_.end(),
+          [&](const checkpoint_files::KeptCheckpoint& one) { return one.name == name; });
       if (kept->is_sound) {
         continue;
       }
-      if (const std::string damage = checkpoint_files::damage_of(checkpoint_files::joined_location(location_, name)); !damage.empty()) {
+      if (const std::string damage =
+              checkpoint_files::damage_of(checkpoint_files::joined_location(location_, name));
+          !damage.empty()) {
         log::warn("checkpoint", "{} is damaged and counts for nothing; remove it: {}",
                   checkpoint_files::joined_location(location_, name), damage);
         kept_.erase(kept);

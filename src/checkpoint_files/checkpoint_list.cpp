@@ -15,7 +15,7 @@
 #include "storage/location.h"
 #include "storage/parallel_read.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_files {
 
 namespace {
 
@@ -35,7 +35,7 @@ std::string name_in(const std::string& location) {
 // `latest` and `best` hold a name beside them.
 std::string followed(const std::string& location) {
   const std::string name = name_in(location);
-  if (name != checkpoint_files::kLatestFile && name != checkpoint_files::kBestFile) {
+  if (name != kLatestFile && name != kBestFile) {
     return location;
   }
   const size_t slash = location.rfind('/');
@@ -49,15 +49,15 @@ std::string followed(const std::string& location) {
   const auto source = storage->open(name);
   std::string text = source->read_text(0, std::min(source->size(), kMaxNameBytes));
   text.erase(text.find_last_not_of(" \n") + 1);
-  if (!checkpoint_files::step_of(text)) {
+  if (!step_of(text)) {
     throw FormatError("{}: {} is no name of a checkpoint", location, base::shown(text));
   }
-  return checkpoint_files::joined_location(folder, text);
+  return joined_location(folder, text);
 }
 
-checkpoint_files::ListedCheckpoint read_entry(const storage::Storage& storage, const std::string& file,
+ListedCheckpoint read_entry(const storage::Storage& storage, const std::string& file,
                             const std::string& path) {
-  checkpoint_files::ListedCheckpoint entry{.path = path, .step = checkpoint_files::step_of(name_in(path)).value_or(-1)};
+  ListedCheckpoint entry{.path = path, .step = step_of(name_in(path)).value_or(-1)};
   try {
     const auto source = storage.open(file);
     if (source->size() > kMaxManifestBytes) {
@@ -65,7 +65,7 @@ checkpoint_files::ListedCheckpoint read_entry(const storage::Storage& storage, c
                         kMaxManifestBytes);
     }
     entry.text = source->read_text(0, source->size());
-    entry.manifest = checkpoint_files::parse_manifest(source->name(), entry.text);
+    entry.manifest = parse_manifest(source->name(), entry.text);
     entry.step = entry.manifest.step;
   } catch (const FormatError& error) {
     entry.problem = error.what();
@@ -75,15 +75,15 @@ checkpoint_files::ListedCheckpoint read_entry(const storage::Storage& storage, c
   return entry;
 }
 
-bool is_newer(const checkpoint_files::ListedCheckpoint& a, const checkpoint_files::ListedCheckpoint& b) {
-  const auto key = [](const checkpoint_files::ListedCheckpoint& entry) {
+bool is_newer(const ListedCheckpoint& a, const ListedCheckpoint& b) {
+  const auto key = [](const ListedCheckpoint& entry) {
     return std::tuple(!entry.problem.empty(), entry.manifest.sequence, entry.step);
   };
   return key(a) > key(b);
 }
 
 std::string manifest_path(const std::string& name) {
-  return fmt::format("{}/{}", name, checkpoint_files::kManifestFile);
+  return fmt::format("{}/{}", name, kManifestFile);
 }
 
 // Names of the folders that are committed checkpoints, or have shards and lost their manifest.
@@ -91,8 +91,8 @@ std::vector<std::string> checkpoint_names(const storage::Storage& storage) {
   std::vector<std::string> names;
   for (const storage::ObjectInfo& object : storage.list(std::string(kStepPrefix))) {
     const std::string name = object.path.substr(0, object.path.find('/'));
-    if (checkpoint_files::step_of(name) && name.size() < object.path.size() &&
-        checkpoint_files::is_own_file(object.path.substr(name.size() + 1)) &&
+    if (step_of(name) && name.size() < object.path.size() &&
+        is_own_file(object.path.substr(name.size() + 1)) &&
         (names.empty() || names.back() != name)) {
       names.push_back(name);
     }
@@ -102,36 +102,36 @@ std::vector<std::string> checkpoint_names(const storage::Storage& storage) {
 
 }  // namespace
 
-std::string checkpoint_files::checkpoint_name(int64_t step) {
+std::string checkpoint_name(int64_t step) {
   return fmt::format("{}{:08}", kStepPrefix, step);
 }
 
-std::optional<int64_t> checkpoint_files::step_of(std::string_view name) {
+std::optional<int64_t> step_of(std::string_view name) {
   int64_t step = 0;
   if (!name.starts_with(kStepPrefix)) {
     return std::nullopt;
   }
   const auto [end, error] =
       std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
-  const bool is_step = error == std::errc() && step >= 0 && checkpoint_files::checkpoint_name(step) == name;
+  const bool is_step = error == std::errc() && step >= 0 && checkpoint_name(step) == name;
   return is_step && end == name.data() + name.size() ? std::optional(step) : std::nullopt;
 }
 
-std::string checkpoint_files::joined_location(const std::string& folder, const std::string& name) {
+std::string joined_location(const std::string& folder, const std::string& name) {
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
 }
 
-void checkpoint_files::check_pointers(const std::string& location) {
+void check_pointers(const std::string& location) {
   constexpr uint64_t kMaxPointerBytes = 64;
   const storage::Location place = storage::parse_location(location);
   if (!place.is_s3 && !std::filesystem::exists(place.path)) {
     return;
   }
   const auto storage = storage::open_storage(location);
-  for (const char* pointer : {checkpoint_files::kLatestFile, checkpoint_files::kBestFile}) {
+  for (const char* pointer : {kLatestFile, kBestFile}) {
     std::error_code ignored;
     const auto type =
-        std::filesystem::symlink_status(checkpoint_files::joined_location(place.path, pointer), ignored);
+        std::filesystem::symlink_status(joined_location(place.path, pointer), ignored);
     bool is_own =
         place.is_s3 || !std::filesystem::exists(type) || std::filesystem::is_regular_file(type);
     if (const auto found = storage->find(pointer); is_own && found) {
@@ -139,55 +139,56 @@ void checkpoint_files::check_pointers(const std::string& location) {
                              ? "too long"
                              : storage->open(pointer)->read_text(0, found->size_bytes);
       text.resize(text.find_last_not_of('\n') + 1);
-      is_own = text.empty() || checkpoint_files::step_of(text);
+      is_own = text.empty() || step_of(text);
     }
     if (!is_own) {
       throw UsageError(
           "checkpoint: lockstep has not written {}, and a save would replace it by the name of a "
           "checkpoint; move it away, or set checkpoint.dir to another place",
-          checkpoint_files::joined_location(location, pointer));
+          joined_location(location, pointer));
     }
   }
 }
 
-checkpoint_files::CheckpointList checkpoint_files::list_checkpoints(const std::string& given) {
+CheckpointList list_checkpoints(const std::string& given) {
   const std::string location = followed(given);
   const storage::Location place = storage::parse_location(location);
   if (!place.is_s3 && !std::filesystem::exists(place.path)) {
     return {};
   }
   const auto storage = storage::open_storage(location);
-  if (storage->find(std::string(checkpoint_files::kManifestFile))) {
+  if (storage->find(std::string(kManifestFile))) {
     return {.is_single = true,
-            .entries = {read_entry(*storage, std::string(checkpoint_files::kManifestFile), location)}};
+            .entries = {read_entry(*storage, std::string(kManifestFile), location)}};
   }
-  if (checkpoint_files::step_of(name_in(location))) {
-    throw IoError("{}: no {} in it: this checkpoint was never committed", location, checkpoint_files::kManifestFile);
+  if (step_of(name_in(location))) {
+    throw IoError("{}: no {} in it: this checkpoint was never committed", location, kManifestFile);
   }
-  checkpoint_files::CheckpointList list;
+  CheckpointList list;
   for (const std::string& name : checkpoint_names(*storage)) {
     // On S3 shards without a manifest are a save that did not end; a folder gets its name last.
     if (!place.is_s3 || storage->find(manifest_path(name))) {
       list.entries.push_back(
-          read_entry(*storage, manifest_path(name), checkpoint_files::joined_location(location, name)));
+          read_entry(*storage, manifest_path(name), joined_location(location, name)));
     }
   }
   std::sort(list.entries.begin(), list.entries.end(), is_newer);
   return list;
 }
 
-void checkpoint_files::verify_file(const std::string& path, const checkpoint_files::Manifest& manifest, size_t which) {
-  const checkpoint_files::ManifestShard& shard = manifest.file(which);
-  const std::string file = checkpoint_files::joined_location(path, shard.file);
+void verify_file(const std::string& path, const Manifest& manifest, size_t which) {
+  const ManifestShard& shard = manifest.file(which);
+  const std::string file = joined_location(path, shard.file);
   const auto source = storage::open_direct_source(file);
   if (source->size() != shard.size_bytes) {
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), shard.size_bytes);
   }
   // By pages, for reads past the page cache.
   const base::Mapping memory(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  const storage::ReadOptions reads{.num_threads = storage::is_remote(path) ? kRemoteReads : 1,
-                          .chunk_bytes = storage::is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
-  checkpoint_files::ShardHash hash;
+  const storage::ReadOptions reads{
+      .num_threads = storage::is_remote(path) ? kRemoteReads : 1,
+      .chunk_bytes = storage::is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
+  ShardHash hash;
   for (uint64_t offset = 0; offset < shard.size_bytes; offset += kReadBytes) {
     const std::span<std::byte> bytes(memory.data(),
                                      std::min<uint64_t>(kReadBytes, shard.size_bytes - offset));
@@ -199,20 +200,20 @@ void checkpoint_files::verify_file(const std::string& path, const checkpoint_fil
   }
 }
 
-std::string checkpoint_files::damage_of(const std::string& path) {
+std::string damage_of(const std::string& path) {
   try {
-    const checkpoint_files::CheckpointList list = checkpoint_files::list_checkpoints(path);
+    const CheckpointList list = list_checkpoints(path);
     if (!list.is_single || !list.entries[0].problem.empty()) {
       return list.is_single ? list.entries[0].problem : path + ": there is no manifest";
     }
-    const checkpoint_files::Manifest& manifest = list.entries[0].manifest;
+    const Manifest& manifest = list.entries[0].manifest;
     for (size_t i = 0; i < manifest.num_files(); ++i) {
-      const checkpoint_files::ManifestShard& file = manifest.file(i);
+      const ManifestShard& file = manifest.file(i);
       if (!storage::is_remote(path)) {
-        checkpoint_files::verify_file(path, manifest, i);
-      } else if (const auto found = storage::find_file(checkpoint_files::joined_location(path, file.file));
+        verify_file(path, manifest, i);
+      } else if (const auto found = storage::find_file(joined_location(path, file.file));
                  !found || found->size_bytes != file.size_bytes) {
-        return fmt::format("{}: {} bytes, and {} were written", checkpoint_files::joined_location(path, file.file),
+        return fmt::format("{}: {} bytes, and {} were written", joined_location(path, file.file),
                            found ? found->size_bytes : 0, file.size_bytes);
       }
     }
@@ -222,9 +223,14 @@ std::string checkpoint_files::damage_of(const std::string& path) {
   }
 }
 
+}  // namespace lockstep::checkpoint_files
+
+namespace lockstep {
+
 std::vector<CheckpointCheck> verify_checkpoints(const std::string& location) {
   std::vector<CheckpointCheck> checks;
-  for (const checkpoint_files::ListedCheckpoint& entry : checkpoint_files::list_checkpoints(location).entries) {
+  for (const checkpoint_files::ListedCheckpoint& entry :
+       checkpoint_files::list_checkpoints(location).entries) {
     CheckpointCheck check{.path = entry.path,
                           .step = entry.step,
                           .bytes = entry.manifest.shard_bytes(),

@@ -37,7 +37,7 @@ struct ListedCheckpoint {
 };
 
 struct CheckpointList {
-  bool is_single = false;           // the location is one checkpoint, not a folder of them
+  bool is_single = false;                 // the location is one checkpoint, not a folder of them
   std::vector<ListedCheckpoint> entries;  // those that cannot be read, then the newest first
 };
 

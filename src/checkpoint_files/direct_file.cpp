@@ -39,7 +39,8 @@ class DirectFile : public ShardSink {
       } else if (is_direct && errno == EINVAL) {
         direct_.reset();  // this file system wants more, or has none of it
       } else if (errno != EINTR) {
-        throw IoError("cannot write {} at offset {}: {}", path_, size_ + done, base::errno_text(errno));
+        throw IoError("cannot write {} at offset {}: {}", path_, size_ + done,
+                      base::errno_text(errno));
       }
     }
     size_ += bytes.size();

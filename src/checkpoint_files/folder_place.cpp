@@ -12,10 +12,10 @@
 
 #include "base/secret.h"
 #include "base/unique_fd.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/own_files.h"
 #include "checkpoint_files/place.h"
 #include "checkpoint_files/points.h"
-#include "checkpoint_files/checkpoint_list.h"
 
 namespace lockstep::checkpoint_files {
 
@@ -169,7 +169,7 @@ class FolderPlace : public CheckpointPlace {
     const std::string target = joined_location(folder_, checkpoint_name(save.step));
     {
       const base::UniqueFd fd = base::open_file(joined_location(part, std::string(kManifestFile)),
-                                    O_WRONLY | O_CREAT | O_TRUNC);
+                                                O_WRONLY | O_CREAT | O_TRUNC);
       base::write_all(fd.get(), manifest.data(), manifest.size());
       if (::fsync(fd.get()) != 0) {
         throw IoError("cannot sync the manifest in {}: {}", part, base::errno_text(errno));

@@ -150,7 +150,8 @@ void check_attachments(const Manifest& manifest) {
 void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
   const auto num_elements = formats::checked_elements(tensor.shape);
   const auto bytes = formats::checked_bytes(tensor.dtype, tensor.shape);
-  if (!num_elements || !bytes || tensor.shape.size() > formats::kMaxDims || formats::bits_of(tensor.dtype) < 8) {
+  if (!num_elements || !bytes || tensor.shape.size() > formats::kMaxDims ||
+      formats::bits_of(tensor.dtype) < 8) {
     throw FormatError("tensor {} cannot be {}", base::shown(tensor.name),
                       formats::to_string(tensor.dtype, tensor.shape));
   }
@@ -168,8 +169,8 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
     next += piece.count;
   }
   if (next != *num_elements) {
-    throw FormatError("the pieces of tensor {} have {} of its {} elements", base::shown(tensor.name),
-                      next, *num_elements);
+    throw FormatError("the pieces of tensor {} have {} of its {} elements",
+                      base::shown(tensor.name), next, *num_elements);
   }
 }
 

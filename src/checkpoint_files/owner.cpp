@@ -21,8 +21,8 @@
 #include "base/env.h"
 #include "base/process/process.h"
 #include "base/secret.h"
-#include "checkpoint_files/owner_medium.h"
 #include "checkpoint_files/checkpoint_list.h"
+#include "checkpoint_files/owner_medium.h"
 
 namespace lockstep::checkpoint_files {
 

@@ -11,8 +11,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
-#include "checkpoint_files/owner.h"
 #include "checkpoint_files/checkpoint_list.h"
+#include "checkpoint_files/owner.h"
 #include "storage/location.h"
 #include "storage/storage.h"
 

@@ -4,10 +4,10 @@
 #include <lockstep/base/log.h>
 
 #include "base/secret.h"
+#include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/own_files.h"
 #include "checkpoint_files/place.h"
 #include "checkpoint_files/points.h"
-#include "checkpoint_files/checkpoint_list.h"
 #include "storage/location.h"
 
 namespace lockstep::checkpoint_files {

@@ -8,8 +8,8 @@
 #include <lockstep/comm/group.h>
 
 #include "comm/backends/backend.h"
-#include "comm/work/callback_pool.h"
 #include "comm/start/connect.h"
+#include "comm/work/callback_pool.h"
 
 namespace lockstep {
 namespace {
@@ -154,15 +154,19 @@ comm::Call prepared(comm::Backend& backend, comm::Call call, std::chrono::millis
 comm::Call all_reduce_call(const at::Tensor& tensor, const ReduceOptions& options) {
   check_tensor(tensor, "all_reduce", "the tensor");
   check_reducible(tensor, options.op, "all_reduce");
-  return {
-      .operation = comm::Operation::AllReduce, .input = tensor, .output = tensor, .reduce = options.op};
+  return {.operation = comm::Operation::AllReduce,
+          .input = tensor,
+          .output = tensor,
+          .reduce = options.op};
 }
 
 comm::Call broadcast_call(const at::Tensor& tensor, const BroadcastOptions& options, int size) {
   check_tensor(tensor, "broadcast", "the tensor");
   check_rank(options.root, size, "broadcast", "root");
-  return {
-      .operation = comm::Operation::Broadcast, .input = tensor, .output = tensor, .peer = options.root};
+  return {.operation = comm::Operation::Broadcast,
+          .input = tensor,
+          .output = tensor,
+          .peer = options.root};
 }
 
 comm::Call all_gather_call(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
@@ -175,7 +179,7 @@ comm::Call all_gather_call(const at::Tensor& output, const at::Tensor& input, in
 }
 
 comm::Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input,
-                         const ReduceOptions& options, int rank, int size) {
+                               const ReduceOptions& options, int rank, int size) {
   check_tensor(input, "reduce_scatter", "input");
   check_tensor(output, "reduce_scatter", "output");
   check_same_type(output, input, "reduce_scatter");
@@ -189,7 +193,7 @@ comm::Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input
 }
 
 comm::Call all_to_all_call(const at::Tensor& output, const at::Tensor& input,
-                     const AllToAllOptions& options, int rank, int size) {
+                           const AllToAllOptions& options, int rank, int size) {
   check_tensor(input, "all_to_all", "input");
   check_tensor(output, "all_to_all", "output");
   check_same_type(output, input, "all_to_all");
@@ -219,14 +223,14 @@ void check_message(int peer, int rank, int size, int tag, const char* operation)
 }
 
 comm::Call send_call(const at::Tensor& tensor, int to, const MessageOptions& options,
-               const Group& group) {
+                     const Group& group) {
   check_tensor(tensor, "send", "the tensor");
   check_message(to, group.rank(), group.size(), options.tag, "send");
   return {.operation = comm::Operation::Send, .input = tensor, .peer = to, .tag = options.tag};
 }
 
 comm::Call recv_call(const at::Tensor& tensor, int from, const MessageOptions& options,
-               const Group& group) {
+                     const Group& group) {
   check_tensor(tensor, "recv", "the tensor");
   check_message(from, group.rank(), group.size(), options.tag, "recv");
   return {.operation = comm::Operation::Recv, .output = tensor, .peer = from, .tag = options.tag};
@@ -363,8 +367,8 @@ at::Tensor Group::allocate(int64_t bytes) {
     throw UsageError("allocate: {} bytes are negative", bytes);
   }
   comm::Call call = prepared(*backend_, {.operation = comm::Operation::Allocate}, kGroupTimeout);
-  call.part_of =
-      comm::CallLabel{.operation = comm::Operation::Allocate, .count = bytes, .sequence = call.sequence};
+  call.part_of = comm::CallLabel{
+      .operation = comm::Operation::Allocate, .count = bytes, .sequence = call.sequence};
   return backend_->allocate(bytes, call);
 }
 
@@ -372,8 +376,8 @@ void Group::rebind(const at::Tensor& tensor) {
   check_tensor(tensor, "rebind", "the tensor");
   comm::Call call = prepared(*backend_, {.operation = comm::Operation::Allocate}, kGroupTimeout);
   call.part_of = comm::CallLabel{.operation = comm::Operation::Allocate,
-                           .count = static_cast<int64_t>(tensor.nbytes()),
-                           .sequence = call.sequence};
+                                 .count = static_cast<int64_t>(tensor.nbytes()),
+                                 .sequence = call.sequence};
   backend_->rebind(tensor, call);
 }
 

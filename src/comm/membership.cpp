@@ -243,7 +243,8 @@ void Membership::fail_everywhere(const Failure& failure) {
       {"fail", std::string(1, static_cast<char>(failure.kind))},
       {"reason", fmt::format("rank {} ({}) reported: {}", options_.rank, who_, failure.reason)}};
   try {
-    options_.store.client()->send_note(options_.name, options_.rank, base::store::kToAll, note.dump());
+    options_.store.client()->send_note(options_.name, options_.rank, base::store::kToAll,
+                                       note.dump());
   } catch (const Error& error) {
     log::debug("comm", "group {}: could not tell the others: {}", options_.name, error.what());
   }

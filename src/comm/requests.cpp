@@ -28,8 +28,8 @@ std::shared_ptr<base::StoreClient> launcher_store(const Group& group, const base
   const comm::LaunchEnv launch = comm::read_launch_env(env);
   return std::make_shared<base::StoreClient>(
       base::StoreClientOptions{.server = base::Endpoint::parse(*endpoint, "LOCKSTEP_STORE"),
-                         .job_id = launch.job_id,
-                         .secret = launch.secret},
+                               .job_id = launch.job_id,
+                               .secret = launch.secret},
       base::Deadline::after(kStoreTime));
 }
 
@@ -74,7 +74,8 @@ JobRequests::~JobRequests() {
     return;
   }
   try {
-    listener_->store->leave(base::store::kRequestGroup, listener_->rank, base::Deadline::after(kStoreTime));
+    listener_->store->leave(base::store::kRequestGroup, listener_->rank,
+                            base::Deadline::after(kStoreTime));
   } catch (const Error&) {
     // The launcher is gone: nobody is left to say goodbye to.
   }

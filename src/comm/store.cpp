@@ -6,7 +6,8 @@
 namespace lockstep {
 namespace {
 
-std::shared_ptr<base::StoreClient> connect_client(const base::Endpoint& server, const StoreOptions& options) {
+std::shared_ptr<base::StoreClient> connect_client(const base::Endpoint& server,
+                                                  const StoreOptions& options) {
   const base::StoreClientOptions client{
       .server = server, .job_id = options.job_id, .secret = options.secret};
   return std::make_shared<base::StoreClient>(client, base::Deadline::after(options.timeout));

@@ -5,10 +5,10 @@
 #include <ATen/ops/empty.h>
 
 #include "base/dice.h"
+#include "data/sample_keys.h"
 #include "pictures/picture_crop.h"
 #include "pictures/picture_decoder.h"
 #include "pictures/picture_resize.h"
-#include "data/sample_keys.h"
 #include "storage/parallel_read.h"
 
 namespace lockstep::data {
@@ -38,17 +38,18 @@ Batch ImageDataset::batch(std::span<const SampleKey> samples, bool augment) cons
   const auto values = static_cast<size_t>(3 * options_.size * options_.size);
   auto* const pixels = batch.input.mutable_data_ptr<float>();
   auto* const labels = batch.target.mutable_data_ptr<int64_t>();
-  storage::for_each_parallel(samples.size(), is_remote() ? storage::kRemoteReads : 1, [&](size_t i) {
-    const std::span out(pixels + i * values, values);
-    try {
-      const ImageSource source = read(samples[i].index);
-      labels[i] = decode(samples[i], source, augment, out);
-    } catch (const FormatError& error) {
-      corrupt_.take(samples[i].index, error);
-      std::fill(out.begin(), out.end(), 0.0f);
-      labels[i] = kCorruptTarget;
-    }
-  });
+  storage::for_each_parallel(samples.size(), is_remote() ? storage::kRemoteReads : 1,
+                             [&](size_t i) {
+                               const std::span out(pixels + i * values, values);
+                               try {
+                                 const ImageSource source = read(samples[i].index);
+                                 labels[i] = decode(samples[i], source, augment, out);
+                               } catch (const FormatError& error) {
+                                 corrupt_.take(samples[i].index, error);
+                                 std::fill(out.begin(), out.end(), 0.0f);
+                                 labels[i] = kCorruptTarget;
+                               }
+                             });
   return batch;
 }
 
@@ -58,8 +59,8 @@ int64_t ImageDataset::decode(const SampleKey& sample, const ImageSource& source,
   const auto decoder = pictures::open_picture(std::as_bytes(std::span(source.bytes)), source.name);
   base::Dice dice(sample.seed, 0);
   pictures::ResizeOptions resize{.size = {options_.size, options_.size}, .scale = {}, .shift = {}};
-  const pictures::PictureBox box =
-      augment ? pictures::random_box(decoder->size(), dice) : pictures::centre_box(decoder->size(), options_.size);
+  const pictures::PictureBox box = augment ? pictures::random_box(decoder->size(), dice)
+                                           : pictures::centre_box(decoder->size(), options_.size);
   resize.flip = augment && dice.coin();
   for (size_t c = 0; c < 3; ++c) {
     resize.scale[c] = 1 / (255 * options_.std[c]);

@@ -119,7 +119,7 @@ class ImageShards : public data::ImageDataset {
   ImageShards(const std::vector<std::string>& tars, const ImageOptions& options)
       : data::ImageDataset(options), shards_(tars.size()) {
     storage::for_each_parallel(tars.size(), kOpenThreads,
-                      [&](size_t i) { shards_[i] = open_shard(tars[i]); });
+                               [&](size_t i) { shards_[i] = open_shard(tars[i]); });
     for (size_t i = 0; i < tars.size(); ++i) {
       shards_[i].first_sample = size_;
       size_ += std::ssize(shards_[i].samples);

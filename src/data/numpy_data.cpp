@@ -64,11 +64,12 @@ class Rows {
     shape[0] = static_cast<int64_t>(samples.size());
     const at::Tensor rows = at::empty(shape, type_);
     auto* const to = static_cast<std::byte*>(rows.mutable_data_ptr());
-    storage::for_each_parallel(samples.size(), is_remote ? storage::kRemoteReads : 1, [&](size_t i) {
-      const auto row = static_cast<uint64_t>(samples[i].index);
-      source_->read_at(info_.offset_bytes + row * row_bytes_,
-                       {to + i * row_bytes_, static_cast<size_t>(row_bytes_)});
-    });
+    storage::for_each_parallel(
+        samples.size(), is_remote ? storage::kRemoteReads : 1, [&](size_t i) {
+          const auto row = static_cast<uint64_t>(samples[i].index);
+          source_->read_at(info_.offset_bytes + row * row_bytes_,
+                           {to + i * row_bytes_, static_cast<size_t>(row_bytes_)});
+        });
     return rows;
   }
 
@@ -107,7 +108,8 @@ class NumpyDataset : public Dataset {
 };
 
 Rows find_array(const std::shared_ptr<const base::ByteSource>& source,
-                const std::vector<formats::TensorInfo>& arrays, const std::array<const char*, 2>& names) {
+                const std::vector<formats::TensorInfo>& arrays,
+                const std::array<const char*, 2>& names) {
   for (const formats::TensorInfo& array : arrays) {
     if (array.name == names[0] || array.name == names[1]) {
       return {source, array};
@@ -123,7 +125,8 @@ Rows find_array(const std::shared_ptr<const base::ByteSource>& source,
 std::shared_ptr<const Dataset> open_numpy(const std::string& input_npy,
                                           const std::string& target_npy) {
   const std::shared_ptr<const base::ByteSource> input = storage::open_source(input_npy);
-  const bool is_far = storage::is_remote(input_npy) || (!target_npy.empty() && storage::is_remote(target_npy));
+  const bool is_far =
+      storage::is_remote(input_npy) || (!target_npy.empty() && storage::is_remote(target_npy));
   if (!target_npy.empty()) {
     const std::shared_ptr<const base::ByteSource> target = storage::open_source(target_npy);
     return std::make_shared<NumpyDataset>(Rows(input, formats::read_npy(*input)),

@@ -34,7 +34,8 @@ std::vector<SampleKey> make_sample_keys(std::span<const int64_t> indices, uint64
   std::vector<SampleKey> keys;
   keys.reserve(indices.size());
   for (const int64_t index : indices) {
-    keys.push_back({.index = index, .seed = base::Dice(epoch_seed, static_cast<uint64_t>(index)).bits()});
+    keys.push_back(
+        {.index = index, .seed = base::Dice(epoch_seed, static_cast<uint64_t>(index)).bits()});
   }
   return keys;
 }

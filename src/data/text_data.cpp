@@ -102,9 +102,10 @@ class TextDataset : public Dataset {
     try {
       const tokenizers::Json json = parse(line);
       const std::string place = place_of(line);
-      return {.ids = tokenizer_.encode(tokenizers::text_field(json, options_.text_field.c_str(), place),
-                                       {.max_length = options_.max_length}),
-              .label = label_of(json, place)};
+      return {
+          .ids = tokenizer_.encode(tokenizers::text_field(json, options_.text_field.c_str(), place),
+                                   {.max_length = options_.max_length}),
+          .label = label_of(json, place)};
     } catch (const FormatError& error) {
       corrupt_.take(index, error);
       return {};
@@ -116,7 +117,8 @@ class TextDataset : public Dataset {
   }
 
   tokenizers::Json parse(const data::LinePlace& line) const {
-    return data::parse_json_line(source_->read_text(line.offset_bytes, line.size_bytes), place_of(line));
+    return data::parse_json_line(source_->read_text(line.offset_bytes, line.size_bytes),
+                                 place_of(line));
   }
 
   int64_t label_of(const tokenizers::Json& json, const std::string& place) const {

@@ -17,7 +17,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
-
 struct OpenFile {
   std::unique_ptr<base::ByteSource> source;
   formats::TokenFile tokens;
@@ -44,10 +43,11 @@ class TokenDataset : public Dataset {
     const int64_t length = options_.sequence_length;
     const at::Tensor ids_BT = at::empty({static_cast<int64_t>(samples.size()), length}, at::kLong);
     auto* const to = ids_BT.mutable_data_ptr<int64_t>();
-    storage::for_each_parallel(samples.size(), is_remote_ ? storage::kRemoteReads : 1, [&](size_t i) {
-      const std::span row(to + static_cast<int64_t>(i) * length, static_cast<size_t>(length));
-      read_sample(samples[i].index, row);
-    });
+    storage::for_each_parallel(
+        samples.size(), is_remote_ ? storage::kRemoteReads : 1, [&](size_t i) {
+          const std::span row(to + static_cast<int64_t>(i) * length, static_cast<size_t>(length));
+          read_sample(samples[i].index, row);
+        });
     return {ids_BT, ids_BT};
   }
 

@@ -5,11 +5,11 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
-#include "tokenizers/json_file.h"
 #include "data/text_pieces.h"
 #include "storage/digest.h"
 #include "storage/location.h"
 #include "storage/storage.h"
+#include "tokenizers/json_file.h"
 
 namespace lockstep::data {
 

@@ -66,7 +66,8 @@ class PieceEncoder {
         const auto at = piece.begin + static_cast<uint64_t>(line.data() - text.data());
         const std::string place =
             fmt::format("{}: the line at offset {}", input.source->name(), at);
-        add_text(tokenizers::text_field(data::parse_json_line(line, place), options_.text_field.c_str(), place));
+        add_text(tokenizers::text_field(data::parse_json_line(line, place),
+                                        options_.text_field.c_str(), place));
         end_document();
       });
     }
@@ -93,7 +94,7 @@ class PieceEncoder {
 };
 
 std::unique_ptr<base::ByteSource> open_share(const TokenizeOptions& options, int rank,
-                                       const std::string& digest) {
+                                             const std::string& digest) {
   const std::string path = share_path(options, rank);
   if (!fs::exists(path)) {
     throw FormatError("{} is not there; did rank {} call tokenize_share(), and a barrier follow?",
@@ -185,8 +186,8 @@ void join_token_shares(const TokenizeOptions& options) {
   }
   writer.finish();
   data::write_token_note(options, {.made_from = made_from,
-                             .num_tokens = num_tokens,
-                             .size_bytes = fs::file_size(options.output)});
+                                   .num_tokens = num_tokens,
+                                   .size_bytes = fs::file_size(options.output)});
   delete_shares(options);
   log::info("data", "{}: {} tokens from {} files", options.output, num_tokens,
             options.inputs.size());

@@ -13,7 +13,8 @@ constexpr int64_t kAlignBytes = 64;
 
 // At least one cell: a bucket whose parameters have no elements is reduced as any other.
 int64_t room_for(const at::Tensor& parameter) {
-  return base::rounded_up(std::max<int64_t>(1, static_cast<int64_t>(parameter.nbytes())), kAlignBytes);
+  return base::rounded_up(std::max<int64_t>(1, static_cast<int64_t>(parameter.nbytes())),
+                          kAlignBytes);
 }
 
 // The parameter's own strides if its elements fill memory without a gap, as autograd lays gradients

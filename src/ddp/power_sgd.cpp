@@ -17,7 +17,7 @@
 #include "ddp/hook_memory.h"
 #include "ddp/power_sgd_hook.h"
 
-namespace lockstep {
+namespace lockstep::ddp {
 namespace {
 
 // The gradient's memory as a matrix: size(0) rows, or for a layout in which another dimension is
@@ -38,7 +38,7 @@ at::Tensor as_matrix(const at::Tensor& gradient) {
 
 class PowerSgdHook : public CommHook {
  public:
-  PowerSgdHook(PowerSgdOptions options, ddp::FillRows fill_rows)
+  PowerSgdHook(PowerSgdOptions options, FillRows fill_rows)
       : options_(options), fill_rows_(std::move(fill_rows)) {}
 
   Work start(const GradBucket& bucket, Group& group) override;
@@ -88,11 +88,11 @@ class PowerSgdHook : public CommHook {
   void report(const GradBucket& bucket, const Pending& pending);
 
   const PowerSgdOptions options_;
-  const ddp::FillRows fill_rows_;
+  const FillRows fill_rows_;
   std::unordered_map<const void*, Memory> memories_;
   std::deque<Pending> pending_;
-  ddp::HookMemory pieces_;
-  ddp::HookSteps steps_;
+  HookMemory pieces_;
+  HookSteps steps_;
   int64_t num_elements_ = 0;  // of the first compressed step's buckets so far
   int64_t num_sent_ = 0;
   bool is_reported_ = false;
@@ -196,7 +196,7 @@ void PowerSgdHook::prepare(Matrix& matrix, std::string_view name) {
     memory.q_rows = at::zeros({rank, sizes[1]}, options);
   }
   fill_rows_(memory.q_rows, {.seed = options_.seed, .step = steps_.count(), .name = name});
-  ddp::orthonormalize_rows(memory.q_rows, options_.orthogonalization_epsilon);
+  orthonormalize_rows(memory.q_rows, options_.orthogonalization_epsilon);
 }
 
 // Gives everything its place in the bucket's piece: Ps, what goes whole, Qs.
@@ -240,7 +240,7 @@ void PowerSgdHook::send_qs(Group& group) {
     }
     pending.work.wait();
     for (Matrix& matrix : pending.matrices) {
-      matrix.is_finite = ddp::orthonormalize_rows(matrix.p_rows, options_.orthogonalization_epsilon);
+      matrix.is_finite = orthonormalize_rows(matrix.p_rows, options_.orthogonalization_epsilon);
       at::Tensor q_rows = matrix.q_rows;
       at::mm_out(q_rows, matrix.p_rows, matrix.gradient);
     }
@@ -258,7 +258,7 @@ void PowerSgdHook::finish(const GradBucket& bucket, Group& group) {
   pending.work.wait();
   for (const Matrix& matrix : pending.matrices) {
     Memory& memory = *matrix.memory;
-    ddp::replace_by_product(matrix.gradient, memory.error, matrix.p_rows, matrix.q_rows);
+    replace_by_product(matrix.gradient, memory.error, matrix.p_rows, matrix.q_rows);
     if (options_.warm_start) {
       memory.q_rows.copy_(matrix.q_rows);
     }
@@ -313,10 +313,14 @@ void check_options(const PowerSgdOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<CommHook> ddp::make_power_sgd(PowerSgdOptions options, ddp::FillRows fill_rows) {
+std::shared_ptr<CommHook> make_power_sgd(PowerSgdOptions options, FillRows fill_rows) {
   check_options(options);
   return std::make_shared<PowerSgdHook>(options, std::move(fill_rows));
 }
+
+}  // namespace lockstep::ddp
+
+namespace lockstep {
 
 std::shared_ptr<CommHook> power_sgd(PowerSgdOptions options) {
   return ddp::make_power_sgd(options, ddp::fill_empty_rows);

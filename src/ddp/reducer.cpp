@@ -43,8 +43,8 @@ Reducer::Impl::Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpO
     : module_(std::move(module)), group_(std::move(group)), options_(std::move(options)) {
   if (group_.size() > 1) {
     ddp::check_same_lines(group_, describe(options_),
-                     {.what = "ddp: the options differ between ranks",
-                      .advice = "give every rank the same DdpOptions"});
+                          {.what = "ddp: the options differ between ranks",
+                           .advice = "give every rank the same DdpOptions"});
   }
   check_options();
   tensors_ = ddp::tensors_of(*module_, options_.ignored);

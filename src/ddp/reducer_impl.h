@@ -153,7 +153,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   mutable std::mutex mutex_;  // guards what follows
   Backward backward_;
   std::optional<ddp::GradientArena::Scope> serving_;  // of the thread that runs backward
-  int64_t step_ = 0;                             // synchronised backwards so far
+  int64_t step_ = 0;                                  // synchronised backwards so far
   int next_shard_ = 0;
   bool has_forwarded_ = false;       // in this step
   bool has_ever_forwarded_ = false;  // through the wrapper

@@ -132,7 +132,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   torch::Tensor output;
   if (is_training() && group_.size() > 1) {
     output = ddp::synced_batch_norm(input, {weight, bias, running_mean, running_var},
-                               {.momentum = momentum, .eps = options.eps()}, group_);
+                                    {.momentum = momentum, .eps = options.eps()}, group_);
   } else {
     if (is_training() && options.num_features() > 0) {
       ddp::check_values_per_channel(

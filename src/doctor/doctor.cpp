@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/cores.h"
-#include "base/unique_fd.h"
 #include "base/process/isolation.h"
+#include "base/unique_fd.h"
 
 namespace lockstep::doctor {
 

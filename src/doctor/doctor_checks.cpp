@@ -14,9 +14,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/process/cpu_quota.h"
 #include "base/deadline.h"
 #include "base/env.h"
+#include "base/process/cpu_quota.h"
 #include "base/process/process.h"
 #include "base/unique_fd.h"
 #include "doctor/doctor.h"
@@ -35,7 +35,8 @@ constexpr auto kToolTimeout = std::chrono::seconds(30);
 // What a tool says, or nothing if it cannot be started or fails; `why` then says why.
 std::optional<std::string> ask(const std::vector<std::string>& argv, std::string& why) {
   try {
-    const base::Output output = base::run_process({.argv = argv}, base::Deadline::after(kToolTimeout));
+    const base::Output output =
+        base::run_process({.argv = argv}, base::Deadline::after(kToolTimeout));
     if (output.status.ok()) {
       return output.out;
     }

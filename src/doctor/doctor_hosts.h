@@ -16,7 +16,7 @@ inline constexpr size_t kMaxDoctorHosts = 256;
 
 struct HostsDoctorOptions {
   std::vector<remote::HostEntry> hosts;  // REQUIRED, at most kMaxDoctorHosts
-  std::string program;           // REQUIRED: absolute path of lockstep here
+  std::string program;                   // REQUIRED: absolute path of lockstep here
   remote::SshOptions ssh;
   std::string shared_folder;  // must be the same on all hosts; empty: not checked
   std::string interface;      // by which hosts reach each other; empty: the one that ssh uses

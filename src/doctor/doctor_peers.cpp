@@ -26,13 +26,13 @@ DoctorPeers::DoctorPeers(const Options& options) {
   for (const remote::HostEntry& host : options.hosts) {
     DoctorPeer peer{.host = host, .is_local = remote::is_this_host(host)};
     try {
-      peer.process =
-          std::make_unique<remote::RemoteProcess>(remote::RemoteStart{.host = host,
-                                                      .program = options.program,
-                                                      .arguments = {"doctor", "--serve"},
-                                                      .ssh = options.ssh,
-                                                      .is_local = peer.is_local,
-                                                      .start_timeout = options.start_timeout});
+      peer.process = std::make_unique<remote::RemoteProcess>(
+          remote::RemoteStart{.host = host,
+                              .program = options.program,
+                              .arguments = {"doctor", "--serve"},
+                              .ssh = options.ssh,
+                              .is_local = peer.is_local,
+                              .start_timeout = options.start_timeout});
     } catch (const IoError& error) {
       peer.problem = error.what();
     }
@@ -80,13 +80,13 @@ void DoctorPeers::poll_once(base::Deadline deadline,
   }
   for (size_t k = 0; k < owners.size(); ++k) {
     DoctorPeer& peer = peers_[owners[k]];
-    peer.process->handle(
-        std::span(polls).subspan(k * remote::RemoteProcess::kNumPolls, remote::RemoteProcess::kNumPolls),
-        [&](int stream, std::string_view line) {
-          if (stream == 1) {
-            take(owners[k], line);
-          }
-        });
+    peer.process->handle(std::span(polls).subspan(k * remote::RemoteProcess::kNumPolls,
+                                                  remote::RemoteProcess::kNumPolls),
+                         [&](int stream, std::string_view line) {
+                           if (stream == 1) {
+                             take(owners[k], line);
+                           }
+                         });
     if (peer.process->end()) {
       peer.problem = peer.process->end()->text;
       peer.fix = peer.process->end()->fix;
@@ -116,8 +116,8 @@ std::vector<DoctorPeers::Json> DoctorPeers::ask(const std::vector<Json>& questio
     waiting = false;
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (is_waiting(i) && deadline.expired()) {
-        dismiss(
-            i, fmt::format("{} did not answer within {}", peers_[i].host.text(), base::to_text(timeout)));
+        dismiss(i, fmt::format("{} did not answer within {}", peers_[i].host.text(),
+                               base::to_text(timeout)));
       }
       waiting = waiting || is_waiting(i);
     }

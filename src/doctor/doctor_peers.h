@@ -17,8 +17,8 @@ struct DoctorPeer {
   remote::HostEntry host;
   bool is_local = false;
   std::unique_ptr<remote::RemoteProcess> process;  // none if it could not be started
-  double start_s = 0;                      // until lockstep ran there
-  std::string problem;                     // why it is asked no more; empty: it answers
+  double start_s = 0;                              // until lockstep ran there
+  std::string problem;                             // why it is asked no more; empty: it answers
   std::string fix;
   int64_t asked_ns = 0;     // wall clock here, of the last question ...
   int64_t answered_ns = 0;  // ... and of its answer
@@ -33,7 +33,7 @@ class DoctorPeers {
 
   struct Options {
     std::vector<remote::HostEntry> hosts;  // REQUIRED
-    std::string program;           // REQUIRED: as in RemoteStart
+    std::string program;                   // REQUIRED: as in RemoteStart
     remote::SshOptions ssh;
     std::chrono::nanoseconds start_timeout = std::chrono::seconds(20);
   };
@@ -61,7 +61,8 @@ class DoctorPeers {
   }
 
  private:
-  void poll_once(base::Deadline deadline, const std::function<void(size_t, std::string_view)>& take);
+  void poll_once(base::Deadline deadline,
+                 const std::function<void(size_t, std::string_view)>& take);
 
   std::vector<DoctorPeer> peers_;
 };

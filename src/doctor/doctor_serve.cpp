@@ -21,8 +21,8 @@
 #include "base/secret.h"
 #include "base/unique_fd.h"
 #include "doctor/doctor.h"
-#include "remote/host_address.h"
 #include "doctor/link_probe.h"
+#include "remote/host_address.h"
 #include "remote/remote_process.h"
 
 namespace lockstep::doctor {
@@ -61,7 +61,8 @@ Json hello(const DoctorServeOptions& options) {
 std::string listening_address(const Json& request) {
   const std::string wanted = request.at("interface");
   if (!wanted.empty()) {
-    std::string address = remote::interface_of(wanted).empty() ? remote::address_of_interface(wanted) : wanted;
+    std::string address =
+        remote::interface_of(wanted).empty() ? remote::address_of_interface(wanted) : wanted;
     if (address.empty()) {
       throw UsageError("there is no interface {} with an address", wanted);
     }

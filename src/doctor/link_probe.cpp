@@ -70,8 +70,8 @@ Attempt begin_connect(const base::Endpoint& to) {
     return attempt;
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-  attempt.socket =
-      base::Socket(base::UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  attempt.socket = base::Socket(
+      base::UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!attempt.socket || (::connect(attempt.socket.fd(), list->ai_addr, list->ai_addrlen) != 0 &&
                           errno != EINPROGRESS)) {
     attempt.end(base::errno_text(errno));
@@ -197,7 +197,8 @@ void ProbeListener::accept_all() {
     if (!socket) {
       return;
     }
-    peers_.push_back({.socket = std::move(socket), .must_greet = base::Deadline::after(kGreetTime)});
+    peers_.push_back(
+        {.socket = std::move(socket), .must_greet = base::Deadline::after(kGreetTime)});
   }
 }
 

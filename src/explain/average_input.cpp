@@ -10,7 +10,6 @@
 namespace lockstep::explain {
 namespace {
 
-
 constexpr double kLargest = 1e100;  // sums and products of what is allowed stay finite
 
 const std::vector<std::vector<double>> kGradients = {

@@ -64,10 +64,10 @@ class SharedFolder {
 
 void publish_model(Group& group, const std::string& folder) {
   weights::throw_together(group, weights::caught([&] {
-                   if (group.rank() == 0) {
-                     save_pretrained(*Bert(kBuiltIn), folder);
-                   }
-                 }));
+                            if (group.rank() == 0) {
+                              save_pretrained(*Bert(kBuiltIn), folder);
+                            }
+                          }));
 }
 
 // One way of loading, as all ranks saw it.

@@ -64,7 +64,8 @@ std::vector<std::string> Hashes::texts() const {
 
 Hashes gather_hashes(Group& group, const torch::nn::Module& model) {
   Hashes hashes;
-  for (const int64_t hash : gather_counts(group, static_cast<int64_t>(models::hash_parameters(model)))) {
+  for (const int64_t hash :
+       gather_counts(group, static_cast<int64_t>(models::hash_parameters(model)))) {
     hashes.of_rank.push_back(static_cast<uint64_t>(hash));
   }
   return hashes;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kInputs = 3;
 constexpr int64_t kHidden = 4;
-constexpr size_t kShownWeights = 3;             // weights of each rank in the tables
+constexpr size_t kShownWeights = 3;      // weights of each rank in the tables
 constexpr uint64_t kFirstSeed = 1;       // of rank 0; rank r takes the r-th after it
 constexpr uint64_t kWrapperSeed = 1001;  // the same for the models that DDP gets
 

@@ -56,7 +56,8 @@ struct Makings {
 };
 
 Makings gather_makings(Group& group, const Making& mine) {
-  const at::Tensor first = mine.model->parameters().front().detach().flatten().slice(0, 0, kShownValues);
+  const at::Tensor first =
+      mine.model->parameters().front().detach().flatten().slice(0, 0, kShownValues);
   return {.nodes = gather_nodes(group),
           .first_weights = as_rows(gather(group, first.to(torch::kFloat64))),
           .read_calls = gather_counts(group, mine.read_calls),

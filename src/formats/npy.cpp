@@ -156,7 +156,8 @@ TensorInfo read_npy(const base::ByteSource& source, const NpyPlace& place) {
   }
   const std::optional<DType> dtype = dtype_of(descr);
   if (!dtype) {
-    fail(fmt::format("is of type {}; only little-endian numbers and bools are read", base::shown(descr)));
+    fail(fmt::format("is of type {}; only little-endian numbers and bools are read",
+                     base::shown(descr)));
   }
   info.dtype = *dtype;
   const auto bytes = checked_bytes(info.dtype, info.shape);
@@ -207,8 +208,9 @@ NpyWriter::NpyWriter(std::string path, DType dtype, std::span<const int64_t> sha
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", kind->descr,
                   fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   // Spaces and a line end up to the alignment that NumPy promises.
-  header.resize(base::rounded_up<size_t>(kShortStart + header.size() + 1, kHeaderAlignment) - kShortStart - 1,
-                ' ');
+  header.resize(
+      base::rounded_up<size_t>(kShortStart + header.size() + 1, kHeaderAlignment) - kShortStart - 1,
+      ' ');
   header += '\n';
   std::string head = std::string(kNpyMagic) + '\x01' + '\0';
   append_number<uint16_t>(head, static_cast<uint16_t>(header.size()));

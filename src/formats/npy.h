@@ -8,8 +8,8 @@
 
 #include "base/atomic_file.h"
 #include "base/byte_source.h"
-#include "formats/tensor_info.h"
 #include "formats/archive/zip_reader.h"
+#include "formats/tensor_info.h"
 
 namespace lockstep::formats {
 

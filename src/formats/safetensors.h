@@ -27,7 +27,8 @@ struct SafetensorsLimits {
 
 // Reads the header and believes none of it: every tensor lies in the file, none overlaps another,
 // all bytes belong to one. Throws FormatError, naming file, tensor and offset, and IoError.
-SafetensorsFile read_safetensors(const base::ByteSource& source, const SafetensorsLimits& limits = {});
+SafetensorsFile read_safetensors(const base::ByteSource& source,
+                                 const SafetensorsLimits& limits = {});
 
 // What stands before the tensors, which lie behind one another in this order, a multiple of 4096
 // bytes. Throws UsageError for a name or a value that is not UTF-8; `path` is for the message.

@@ -41,8 +41,8 @@ void check_layout(const base::ByteSource& source, const std::vector<SafetensorsE
   uint64_t previous_end = 0;
   for (const SafetensorsEntry& entry : entries) {
     const auto fail = [&](const std::string& what) {
-      throw FormatError("{}: tensor {}: data_offsets [{}, {}] {}", source.name(), base::shown(entry.name),
-                        entry.begin, entry.end, what);
+      throw FormatError("{}: tensor {}: data_offsets [{}, {}] {}", source.name(),
+                        base::shown(entry.name), entry.begin, entry.end, what);
     };
     if (entry.end < entry.begin) {
       fail("end before they begin");

@@ -6,11 +6,11 @@
 #include <lockstep/base/error.h>
 
 #include "formats/archive/crc32.h"
+#include "formats/archive/zip_format.h"
 #include "formats/little_endian.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
 #include "formats/torch/torch_file.h"
-#include "formats/archive/zip_format.h"
 
 namespace lockstep::formats {
 

@@ -17,7 +17,8 @@ namespace lockstep::formats {
 struct WeightPart {
   std::string location;
   uint64_t file_bytes = 0;
-  std::unique_ptr<base::ByteSource> source;  // of a deflated .npz its stored form, see inflate_npz.h
+  std::unique_ptr<base::ByteSource>
+      source;  // of a deflated .npz its stored form, see inflate_npz.h
   WeightFile file;
 };
 

@@ -213,7 +213,8 @@ void enter_image(const ContainerOptions& options) {
   const bool by_right = enter_mount_namespace();
   const std::vector<Piece> pieces = all_pieces(options.mounts);
   if (::mount("tmpfs", kScratch, "tmpfs", MS_NODEV | MS_NOSUID, "mode=755") != 0) {
-    throw IoError("cannot enter an image: mount a tmpfs on {}: {}", kScratch, base::errno_text(errno));
+    throw IoError("cannot enter an image: mount a tmpfs on {}: {}", kScratch,
+                  base::errno_text(errno));
   }
   for (const char* path : {kImage, kSkeleton, kRoot}) {
     ::mkdir(path, 0755);

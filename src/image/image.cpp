@@ -14,9 +14,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/process/fork.h"
 #include "base/process/process.h"
 #include "image/elf.h"
-#include "base/process/fork.h"
 
 namespace lockstep::image {
 
@@ -210,7 +210,8 @@ int run_in_image(const ContainerOptions& options, const std::vector<std::string>
   const std::vector<std::string> host = base::own_environment();
   if (options.runtime != ContainerRuntime::Builtin) {
     const std::vector<std::string> runtime = container_command(options, command, host);
-    throw IoError("cannot start {}: {}", runtime[0], base::errno_text(base::execute(runtime, host)));
+    throw IoError("cannot start {}: {}", runtime[0],
+                  base::errno_text(base::execute(runtime, host)));
   }
   enter_image(options);
   const std::vector<std::string> environment = image_environment(host);

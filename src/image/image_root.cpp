@@ -155,7 +155,8 @@ std::string ImageRoot::add_shell() {
   const auto elf = busybox.empty() ? std::nullopt : read_elf(busybox);
   if (elf && elf->interpreter.empty()) {
     add({.source = busybox, .target = "/bin/busybox"});
-    const base::Output list = base::run_process({.argv = {busybox, "--list"}}, base::Deadline::after(kListTimeout));
+    const base::Output list =
+        base::run_process({.argv = {busybox, "--list"}}, base::Deadline::after(kListTimeout));
     std::istringstream names(list.out);
     for (std::string name; std::getline(names, name);) {
       const std::string link = place("/bin/" + name);

@@ -56,7 +56,7 @@ std::vector<std::string> needed_libraries(const std::string& program) {
   }
   const base::Output output =
       base::run_process({.argv = {loader, "--list", program}, .env = {{"LD_PRELOAD", ""}}},
-                  base::Deadline::after(kLoaderTimeout));
+                        base::Deadline::after(kLoaderTimeout));
   if (!output.status.ok()) {
     throw UsageError(
         "cannot find the libraries of {} ({}); name their folder in LD_LIBRARY_PATH, or use "

@@ -56,8 +56,8 @@ base::UniqueFd open_in_root(int root, const std::string& path) {
 }
 
 base::UniqueFd walk_in_root(int root, const std::string& path) {
-  constexpr int kMaxLinks = 40;  // as the kernel's
-  std::vector<base::UniqueFd> above;   // the folders that lead to where we are
+  constexpr int kMaxLinks = 40;       // as the kernel's
+  std::vector<base::UniqueFd> above;  // the folders that lead to where we are
   above.emplace_back(::openat(root, ".", O_PATH | O_CLOEXEC));
   std::string rest = path;
   for (int num_links = 0; above.back();) {
@@ -75,7 +75,8 @@ base::UniqueFd walk_in_root(int root, const std::string& path) {
       above.resize(std::max<size_t>(1, above.size() - 1));
       continue;
     }
-    base::UniqueFd next(::openat(above.back().get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    base::UniqueFd next(
+        ::openat(above.back().get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat info {};
     if (!next || ::fstat(next.get(), &info) != 0) {
       return {};

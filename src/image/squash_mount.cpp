@@ -21,9 +21,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/process/fork.h"
 #include "base/process/process.h"
 #include "base/unique_fd.h"
-#include "base/process/fork.h"
 
 namespace lockstep::image {
 

@@ -48,8 +48,8 @@ void run_tool(const ToolRun& run) {
     throw UsageError("cannot {}: {} is not installed; apt-get install {}", run.task, run.argv[0],
                      run.package);
   }
-  const base::Output output =
-      base::run_process({.argv = run.argv, .env = {{"LC_ALL", "C"}}}, base::Deadline::after(kToolTimeout));
+  const base::Output output = base::run_process({.argv = run.argv, .env = {{"LC_ALL", "C"}}},
+                                                base::Deadline::after(kToolTimeout));
   if (output.status.ok()) {
     return;
   }

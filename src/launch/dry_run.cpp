@@ -6,11 +6,11 @@
 
 #include "base/env.h"
 #include "base/network.h"
-#include "launch/flags/command.h"
 #include "base/process/fork.h"
-#include "remote/host_address.h"
+#include "launch/flags/command.h"
 #include "launch/job/rendezvous.h"
 #include "launch/plan.h"
+#include "remote/host_address.h"
 #include "remote/ssh.h"
 
 namespace lockstep::launch {
@@ -48,9 +48,10 @@ std::string worker_text(const NodePlan& node, const WorkerPlan& worker) {
 }
 
 std::string container_text(const image::ContainerOptions& container) {
-  std::string text = fmt::format(
-      "image {} by {}\n", container.image,
-      container.runtime == image::ContainerRuntime::Builtin ? "lockstep itself" : "another runtime");
+  std::string text =
+      fmt::format("image {} by {}\n", container.image,
+                  container.runtime == image::ContainerRuntime::Builtin ? "lockstep itself"
+                                                                        : "another runtime");
   for (const image::Mount& mount : container.mounts) {
     text += fmt::format("  {} is {}{}\n", mount.target, mount.source,
                         mount.read_only ? ", read-only" : "");
@@ -60,16 +61,18 @@ std::string container_text(const image::ContainerOptions& container) {
 
 std::string hosts_text(const LaunchOptions& options) {
   const remote::SshOptions ssh = remote::SshOptions::from_env(base::Env());
-  std::string text =
-      fmt::format("head: here, at {}, any free port\n", remote::rendezvous_address(options.hosts, ssh));
+  std::string text = fmt::format("head: here, at {}, any free port\n",
+                                 remote::rendezvous_address(options.hosts, ssh));
   int first_rank = 0;
   for (size_t i = 0; i < options.hosts.size(); ++i) {
     const remote::HostEntry& host = options.hosts[i];
     const int procs = host.slots > 0 ? host.slots : options.procs_per_node;
-    const std::vector<std::string> remote = remote::remote_lockstep(remote::own_program(), {"run", "--join"});
-    text +=
-        fmt::format("node {} on {}: {}\n  {}\n", i, host.text(), ranks_text(first_rank, procs),
-                    remote::shell_command(remote::is_this_host(host) ? remote : remote::ssh_command(host, ssh, remote)));
+    const std::vector<std::string> remote =
+        remote::remote_lockstep(remote::own_program(), {"run", "--join"});
+    text += fmt::format(
+        "node {} on {}: {}\n  {}\n", i, host.text(), ranks_text(first_rank, procs),
+        remote::shell_command(remote::is_this_host(host) ? remote
+                                                         : remote::ssh_command(host, ssh, remote)));
     first_rank += procs;
   }
   return text + fmt::format("each is told on its standard input to run: lockstep run {}\n",

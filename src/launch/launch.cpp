@@ -9,10 +9,10 @@
 #include "base/env.h"
 #include "base/network.h"
 #include "base/secret.h"
-#include "remote/host_address.h"
 #include "image/image.h"
 #include "launch/job/leader.h"
 #include "launch/job/rendezvous.h"
+#include "remote/host_address.h"
 
 namespace lockstep::launch {
 
@@ -58,12 +58,14 @@ void open_standard_fds() {
 
 // The hosts are told where the head is once it listens, so any port will do, and any secret.
 Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
-  const std::string address = options.rendezvous.local_addr.empty()
-                                  ? remote::rendezvous_address(options.hosts, remote::SshOptions::from_env(base::Env()))
-                                  : base::interface_address(options.rendezvous.local_addr, "--local-addr");
-  return {.job_id = options.rendezvous.job_id.empty() ? base::make_job_id() : options.rendezvous.job_id,
-          .secret = base::make_secret(),
-          .endpoints = {{address, 0}}};
+  const std::string address =
+      options.rendezvous.local_addr.empty()
+          ? remote::rendezvous_address(options.hosts, remote::SshOptions::from_env(base::Env()))
+          : base::interface_address(options.rendezvous.local_addr, "--local-addr");
+  return {
+      .job_id = options.rendezvous.job_id.empty() ? base::make_job_id() : options.rendezvous.job_id,
+      .secret = base::make_secret(),
+      .endpoints = {{address, 0}}};
 }
 
 }  // namespace
@@ -88,8 +90,9 @@ int run_job(const LaunchOptions& options) {
       return error.exit_code;
     }
   }
-  return Leader(job_options, options.hosts.empty() ? plan_rendezvous(options.rendezvous, base::Env())
-                                                   : rendezvous_of_hosts(options))
+  return Leader(job_options, options.hosts.empty()
+                                 ? plan_rendezvous(options.rendezvous, base::Env())
+                                 : rendezvous_of_hosts(options))
       .run();
 }
 

@@ -21,34 +21,34 @@
 #include <string>
 #include <vector>
 
-#include "image/container.h"
-#include "remote/hosts.h"
 #include "base/process/isolation.h"
-#include "launch/job/rendezvous.h"
+#include "image/container.h"
 #include "launch/flags/output_options.h"
+#include "launch/job/rendezvous.h"
 #include "launch/node/placement.h"
 #include "launch/node/stage.h"
+#include "remote/hosts.h"
 
 namespace lockstep::launch {
 
 struct LaunchOptions {
-  std::string name = "lockstep run";   // begins every message
-  int min_nodes = 1;                   // `lockstep run`s that the job needs, in [1, max_nodes]
-  int max_nodes = 1;                   // and that it takes, at most kMaxNodes
-  int procs_per_node = 1;              // ranks on each node, in [1, kMaxProcsPerNode]
-  int local_nodes = 1;                 // nodes emulated on this host, in [1, kMaxLocalNodes]
-  RendezvousOptions rendezvous;              // how several `lockstep run`s become one job
-  std::vector<remote::HostEntry> hosts;        // not empty: the nodes are started there, over ssh
-  std::vector<std::string> arguments;  // for them: the flags and the program as they were given
-  std::vector<std::string> host_env;   // for them: further variables, NAME or NAME=VALUE
-  int life_fd = -1;                    // end of file on it ends this node (-1: none)
-  int max_restarts = 0;                // of all ranks after one of them has failed
-  std::string role = "default";        // ROLE_NAME
-  uint16_t master_port = 0;            // MASTER_PORT on one node; 0: a free one
+  std::string name = "lockstep run";     // begins every message
+  int min_nodes = 1;                     // `lockstep run`s that the job needs, in [1, max_nodes]
+  int max_nodes = 1;                     // and that it takes, at most kMaxNodes
+  int procs_per_node = 1;                // ranks on each node, in [1, kMaxProcsPerNode]
+  int local_nodes = 1;                   // nodes emulated on this host, in [1, kMaxLocalNodes]
+  RendezvousOptions rendezvous;          // how several `lockstep run`s become one job
+  std::vector<remote::HostEntry> hosts;  // not empty: the nodes are started there, over ssh
+  std::vector<std::string> arguments;    // for them: the flags and the program as they were given
+  std::vector<std::string> host_env;     // for them: further variables, NAME or NAME=VALUE
+  int life_fd = -1;                      // end of file on it ends this node (-1: none)
+  int max_restarts = 0;                  // of all ranks after one of them has failed
+  std::string role = "default";          // ROLE_NAME
+  uint16_t master_port = 0;              // MASTER_PORT on one node; 0: a free one
   OutputOptions output;
   PlacementOptions placement;
-  std::vector<StageItem> stages;              // files that each node gets before its ranks start
-  std::optional<image::ContainerOptions> container;  // run the program in this image
+  std::vector<StageItem> stages;  // files that each node gets before its ranks start
+  std::optional<image::ContainerOptions> container;                 // run the program in this image
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);   // from SIGTERM to SIGKILL
   std::vector<int> stop_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // that end the job
   bool signals_are_given = false;  // by the user: also one that was ignored (nohup) ends it

@@ -9,9 +9,9 @@
 #include <sys/resource.h>
 #include <vector>
 
+#include "base/process/isolation.h"
 #include "base/socket.h"
 #include "image/container.h"
-#include "base/process/isolation.h"
 #include "launch/job/job_message.h"
 #include "launch/launch.h"
 

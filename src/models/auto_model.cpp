@@ -94,7 +94,8 @@ void drop_other_heads(const Weights& weights, const models::ModelFamily& family,
 void check_missing(const Weights& weights, const ModelConfig& config, const weights::NameMap& map) {
   std::vector<std::string> body;
   for (const std::string& name : map.missing) {
-    if (!models::belongs_to_head(models::family_of(config), name) && !name.ends_with("num_batches_tracked")) {
+    if (!models::belongs_to_head(models::family_of(config), name) &&
+        !name.ends_with("num_batches_tracked")) {
       body.push_back(name);
     }
   }
@@ -106,7 +107,8 @@ void check_missing(const Weights& weights, const ModelConfig& config, const weig
   }
 }
 
-std::vector<WeightTarget> targets_of(const std::vector<WeightTarget>& state, const weights::NameMap& map) {
+std::vector<WeightTarget> targets_of(const std::vector<WeightTarget>& state,
+                                     const weights::NameMap& map) {
   std::vector<WeightTarget> targets;
   auto item = state.begin();
   for (const weights::NameMap::Pair& pair : map.pairs) {  // in the model's order

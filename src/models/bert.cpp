@@ -41,7 +41,8 @@ void append_tensors(const BertOutput& output, std::vector<at::Tensor>& tensors) 
 
 BertImpl::BertImpl(BertOptions options, BertPooler pooler)
     : ConfiguredModule(config_of("BertModel", options)), options_(options) {
-  embeddings_ = register_module("embeddings", std::make_shared<models::layers::BertEmbeddings>(options));
+  embeddings_ =
+      register_module("embeddings", std::make_shared<models::layers::BertEmbeddings>(options));
   encoder_ = register_module("encoder", std::make_shared<models::layers::BertEncoder>(options));
   if (pooler == BertPooler::FirstToken) {
     pooler_ = register_module("pooler", std::make_shared<models::layers::BertPoolerLayer>(options));

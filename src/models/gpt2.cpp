@@ -103,7 +103,8 @@ class GPT2Body : public torch::nn::Module {
 
 GPT2Impl::GPT2Impl(GPT2Options options)
     : ConfiguredModule({.architecture = "GPT2LMHeadModel", .options = options}),
-      transformer_(register_module("transformer", std::make_shared<models::layers::GPT2Body>(options))) {
+      transformer_(
+          register_module("transformer", std::make_shared<models::layers::GPT2Body>(options))) {
   if (options.initialise) {
     models::initialise(*this, options.seed);
   }

@@ -19,7 +19,8 @@ const std::vector<std::pair<std::string, Activation>> kActivations = {
     {"gelu_pytorch_tanh", Activation::GeluTanh},
     {"relu", Activation::Relu}};
 
-void read_activation(const models::ConfigFields& fields, const std::string& key, Activation& activation) {
+void read_activation(const models::ConfigFields& fields, const std::string& key,
+                     Activation& activation) {
   std::string word;
   fields.read(key, word);
   std::vector<std::string> known;

@@ -67,8 +67,8 @@ class PreNormBlock : public torch::nn::Module {
 MyTransformerImpl::MyTransformerImpl(MyTransformerOptions options)
     : ConfiguredModule({.architecture = "MyTransformer", .options = options}), options_(options) {
   const int64_t size = options.hidden_size;
-  embedding_ = register_module("embedding",
-                               std::make_shared<models::layers::EmbeddingImpl>(options.vocab_size, size));
+  embedding_ = register_module(
+      "embedding", std::make_shared<models::layers::EmbeddingImpl>(options.vocab_size, size));
   if (options.max_positions > 0) {
     positions_ = register_module(
         "positions", std::make_shared<models::layers::EmbeddingImpl>(options.max_positions, size));
@@ -77,9 +77,10 @@ MyTransformerImpl::MyTransformerImpl(MyTransformerOptions options)
     layers_.push_back(std::make_shared<models::layers::PreNormBlock>(options));
   }
   models::layers::register_list(*this, "layers", layers_);
-  norm_ = register_module("norm",
-                          std::make_shared<models::layers::LayerNormImpl>(size, options.layer_norm_eps));
-  fc_ = register_module("fc", std::make_shared<models::layers::LinearImpl>(size, options.vocab_size));
+  norm_ = register_module(
+      "norm", std::make_shared<models::layers::LayerNormImpl>(size, options.layer_norm_eps));
+  fc_ =
+      register_module("fc", std::make_shared<models::layers::LinearImpl>(size, options.vocab_size));
   if (options.initialise) {
     models::initialise(*this, options.seed);
   }

@@ -72,8 +72,8 @@ class ResidualBlock : public torch::nn::Module {
 ResNetImpl::ResNetImpl(ResNetOptions options)
     : ConfiguredModule({.architecture = "ResNet", .options = options}) {
   constexpr int64_t kColours = 3;
-  conv1_ =
-      register_module("conv1", std::make_shared<models::layers::Conv2dImpl>(kColours, options.width, 7, 2));
+  conv1_ = register_module(
+      "conv1", std::make_shared<models::layers::Conv2dImpl>(kColours, options.width, 7, 2));
   bn1_ = register_module("bn1", std::make_shared<torch::nn::BatchNorm2dImpl>(options.width));
   models::layers::ResidualBlock::Shape shape{.bottleneck = options.bottleneck, .in = options.width};
   for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
@@ -87,7 +87,8 @@ ResNetImpl::ResNetImpl(ResNetOptions options)
     models::layers::register_list(*this, fmt::format("layer{}", stage + 1), blocks);
     blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
   }
-  fc_ = register_module("fc", std::make_shared<models::layers::LinearImpl>(shape.in, options.num_classes));
+  fc_ = register_module(
+      "fc", std::make_shared<models::layers::LinearImpl>(shape.in, options.num_classes));
   if (options.initialise) {
     models::initialise(*this, options.seed);
   }

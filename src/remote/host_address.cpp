@@ -53,7 +53,8 @@ std::string ssh_host_name(const HostEntry& host, const SshOptions& ssh) {
   std::vector<std::string> argv = ssh.program;
   argv.insert(argv.end(), {"-G", host.name});
   try {
-    std::istringstream lines(base::run_process({.argv = argv}, base::Deadline::after(kSshTime)).out);
+    std::istringstream lines(
+        base::run_process({.argv = argv}, base::Deadline::after(kSshTime)).out);
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("hostname ")) {
         return line.substr(line.find(' ') + 1);

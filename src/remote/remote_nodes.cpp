@@ -89,7 +89,8 @@ base::Deadline RemoteNodes::deadline() const {
   }
   for (const base::Console& console : consoles_) {
     if (console.is_busy()) {
-      first = first.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
+      first = first.earlier(
+          base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
   }
   return first;

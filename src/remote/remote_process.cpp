@@ -31,7 +31,8 @@ void set_nonblocking(const base::UniqueFd& fd) {
 }
 
 base::Process start_process(const RemoteStart& start, int in, int out, int err) {
-  base::ProcessOptions options{.stdin_fd = in, .stdout_fd = out, .stderr_fd = err, .new_group = true};
+  base::ProcessOptions options{
+      .stdin_fd = in, .stdout_fd = out, .stderr_fd = err, .new_group = true};
   if (start.is_local) {
     options.argv = {start.program};
     options.argv.insert(options.argv.end(), start.arguments.begin(), start.arguments.end());
@@ -187,9 +188,9 @@ RemoteEnd RemoteProcess::describe(base::ExitStatus status) const {
     end.text = ssh_failed ? fmt::format("the ssh connection to {} was lost: {}", host, said)
                           : fmt::format("lockstep on {} ended: {}", host, status.text());
   } else if (late_) {
-    end.text =
-        fmt::format("{} did not start lockstep within {}{}", host, base::to_text(start_.start_timeout),
-                    last_error_.empty() ? "" : fmt::format(" ({})", last_error_));
+    end.text = fmt::format("{} did not start lockstep within {}{}", host,
+                           base::to_text(start_.start_timeout),
+                           last_error_.empty() ? "" : fmt::format(" ({})", last_error_));
     end.fix = fmt::format("does `ssh {} true` answer at once?", host);
   } else if (ssh_failed) {
     end.text = fmt::format("cannot reach {} by ssh: {}", host, said);

@@ -18,9 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/line_splitter.h"
 #include "base/process/process.h"
 #include "remote/hosts.h"
-#include "base/line_splitter.h"
 #include "remote/ssh.h"
 
 namespace lockstep::remote {
@@ -39,10 +39,10 @@ struct RemoteStart {
 // How it ended.
 struct RemoteEnd {
   HostEntry host;
-  base::ExitStatus status;       // of ssh, which passes on the code of lockstep there
-  bool was_ready = false;  // lockstep ran there
-  std::string text;        // what happened, without a full stop
-  std::string fix;         // the way out, if there is one to be told
+  base::ExitStatus status;  // of ssh, which passes on the code of lockstep there
+  bool was_ready = false;   // lockstep ran there
+  std::string text;         // what happened, without a full stop
+  std::string fix;          // the way out, if there is one to be told
 
   std::string sentence() const { return fix.empty() ? text : text + "; " + fix; }
 };

@@ -110,7 +110,7 @@ int FdExchange::prove(int fd, bool is_rank_zero, base::Deadline deadline) const 
   const base::Nonce& server = is_rank_zero ? mine.nonce : theirs.nonce;
   const auto proof_of = [&](bool of_rank_zero, int rank) {
     return base::make_proof(options_.secret, of_rank_zero ? "server" : "client",
-                      fmt::format("{}/{}", options_.purpose, rank), client, server);
+                            fmt::format("{}/{}", options_.purpose, rank), client, server);
   };
   const base::Proof proof = proof_of(is_rank_zero, options_.rank);
   send_message(fd, proof.data(), proof.size(), {}, deadline);
@@ -227,9 +227,9 @@ struct FdExchange::Verdict {
 // The descriptors of some ranks that follow one another, at rank 0.
 struct FdExchange::Batch {
   int first = 0;
-  int last = 0;                 // the first behind it
+  int last = 0;                       // the first behind it
   std::vector<base::UniqueFd> taken;  // of the others
-  std::vector<int> fds;         // of all
+  std::vector<int> fds;               // of all
 };
 
 void FdExchange::exchange(const Offer& mine, const Take& take, base::Deadline deadline) {
@@ -259,7 +259,8 @@ void FdExchange::lead(const Offer& mine, const Take& take, base::Deadline deadli
   verdict.raise();
 }
 
-void FdExchange::collect(Batch& batch, const Offer& mine, Verdict& verdict, base::Deadline deadline) {
+void FdExchange::collect(Batch& batch, const Offer& mine, Verdict& verdict,
+                         base::Deadline deadline) {
   const Frame give = Frame::make(Frame::Step::Give);
   for (int rank = std::max(batch.first, 1); rank < batch.last; ++rank) {
     give.send(peers_[static_cast<size_t>(rank)].get(), {}, deadline);
@@ -286,7 +287,7 @@ void FdExchange::collect(Batch& batch, const Offer& mine, Verdict& verdict, base
 }
 
 void FdExchange::distribute(const Batch& batch, const Take& take, Verdict& verdict,
-                         base::Deadline deadline) {
+                            base::Deadline deadline) {
   const Frame frame = Frame::make(Frame::Step::Take, batch.first, batch.fds.size());
   int num_answered = 1;  // ranks below it have; rank 0 need not ask itself
   const auto hear_next = [&] {
@@ -314,7 +315,8 @@ void FdExchange::follow(const Offer& mine, const Take& take, base::Deadline dead
     const auto fds = frame.receive(rank_zero, deadline);
     if (frame.step == Frame::Step::Give) {
       Frame::make(Frame::Step::Given, options_.rank, 1, mine.problem)
-          .send(rank_zero, mine.problem.empty() ? std::vector{mine.fd} : std::vector<int>{}, deadline);
+          .send(rank_zero, mine.problem.empty() ? std::vector{mine.fd} : std::vector<int>{},
+                deadline);
     } else if (frame.step == Frame::Step::Take) {
       const std::string problem = fds.size() == frame.count ? take_all(frame.rank, fds, take)
                                                             : too_few_text(fds.size(), frame.count);
@@ -328,7 +330,8 @@ void FdExchange::follow(const Offer& mine, const Take& take, base::Deadline dead
 }
 
 // Returns why it could not, or nothing.
-std::string FdExchange::take_all(int first, const std::vector<base::UniqueFd>& fds, const Take& take) const {
+std::string FdExchange::take_all(int first, const std::vector<base::UniqueFd>& fds,
+                                 const Take& take) const {
   try {
     for (size_t i = 0; i < fds.size(); ++i) {
       const int rank = first + static_cast<int>(i);

@@ -71,7 +71,8 @@ class FdExchange {
   void interrupt() noexcept;
 
  private:
-  int prove(int fd, bool is_rank_zero, base::Deadline deadline) const;  // returns the other end's rank
+  int prove(int fd, bool is_rank_zero,
+            base::Deadline deadline) const;  // returns the other end's rank
   struct Frame;
   struct Verdict;
   struct Batch;
@@ -85,7 +86,7 @@ class FdExchange {
 
   FdExchangeOptions options_;
   std::string address_;
-  base::UniqueFd listener_;         // of rank 0, until all have come
+  base::UniqueFd listener_;   // of rank 0, until all have come
   mutable std::mutex mutex_;  // guards interrupted_ and the closing of descriptors against it
   bool interrupted_ = false;
   std::vector<base::UniqueFd> peers_;  // rank 0: by rank (its own place empty); the others: one

@@ -59,7 +59,8 @@ void send_message(int fd, const void* data, size_t bytes, const std::vector<int>
   }
 }
 
-std::vector<base::UniqueFd> receive_message(int fd, void* data, size_t bytes, base::Deadline deadline) {
+std::vector<base::UniqueFd> receive_message(int fd, void* data, size_t bytes,
+                                            base::Deadline deadline) {
   iovec part{.iov_base = data, .iov_len = bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFdsPerMessage * sizeof(int))] = {};
   msghdr message{};

@@ -23,6 +23,7 @@ void send_message(int fd, const void* data, size_t bytes, const std::vector<int>
 
 // Receives exactly `bytes`, and the descriptors that came along: fewer than were sent if this
 // process may not open as many. Throws IoError if the other end is gone or sends anything else.
-std::vector<base::UniqueFd> receive_message(int fd, void* data, size_t bytes, base::Deadline deadline);
+std::vector<base::UniqueFd> receive_message(int fd, void* data, size_t bytes,
+                                            base::Deadline deadline);
 
 }  // namespace lockstep::shm

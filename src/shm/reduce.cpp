@@ -132,8 +132,8 @@ void Team::reduce_alone(const Task& task) {
   }
 }
 
-// The ranks synchronise once, not twice: the slots are not written again before all ranks have come to the
-// next operation.
+// The ranks synchronise once, not twice: the slots are not written again before all ranks have
+// come to the next operation.
 void Team::reduce_flat(const Task& task) {
   if (task.count == 0) {
     return;

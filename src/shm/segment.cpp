@@ -125,7 +125,8 @@ std::byte* Segment::data() const {
 void Segment::renew() {
   base::UniqueFd fresh = make_memfd(bytes_);
   {
-    const base::Mapping copy(fresh.get(), bytes_ + kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED);
+    const base::Mapping copy(fresh.get(), bytes_ + kHeaderBytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED);
     std::memcpy(copy.data() + kHeaderBytes, data(), bytes_);
     write_header(copy, bytes_);
   }

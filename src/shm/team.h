@@ -106,8 +106,8 @@ class PieceMap;
 class Team {
  public:
   // `arenas` are the mapped arenas of all ranks, each of arena_layout(size).bytes, zero at the
-  // start. Whether every rank has a core of its own is found when they first synchronise, by the cores
-  // that they may use; `num_cores` says it instead.
+  // start. Whether every rank has a core of its own is found when they first synchronise, by
+  // the cores that they may use; `num_cores` says it instead.
   Team(int rank, std::vector<std::byte*> arenas, std::optional<int> num_cores = {});
 
   int rank() const { return rank_; }

@@ -49,8 +49,8 @@ std::optional<FetchStamp> FetchStamp::read(const std::string& file) {
 }
 
 void FetchStamp::write(const std::string& file) const {
-  base::write_file_atomically(path_for(file),
-                        Json(*this).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  base::write_file_atomically(
+      path_for(file), Json(*this).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 uint64_t chunk_sum(std::span<const std::byte> chunk) {

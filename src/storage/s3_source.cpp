@@ -73,7 +73,7 @@ class S3Source : public base::ByteSource {
 }  // namespace
 
 std::unique_ptr<base::ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
-                                           const std::string& key) {
+                                                 const std::string& key) {
   const HttpResponse response =
       client->send({.what = "open " + client->location(key), .method = "HEAD", .key = key});
   return std::make_unique<S3Source>(client, key, content_length(response, client->location(key)),

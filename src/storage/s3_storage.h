@@ -32,7 +32,7 @@ class S3Storage : public Storage {
 
 // One object, whatever its key.
 std::unique_ptr<base::ByteSource> open_s3_object(std::shared_ptr<const S3Client> client,
-                                           const std::string& key);
+                                                 const std::string& key);
 
 // What a HEAD says of the object's size; throws IoError if nothing.
 uint64_t content_length(const HttpResponse& response, const std::string& location);

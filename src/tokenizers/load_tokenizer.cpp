@@ -74,7 +74,8 @@ std::vector<tokenizers::Merge> read_merges(const std::string& path) {
                                       tokenizers::in_quotes(line));
                   }
                   if (merges.size() == static_cast<size_t>(tokenizers::kMaxTokens)) {
-                    throw FormatError("{}: there are more than {} merges", place, tokenizers::kMaxTokens);
+                    throw FormatError("{}: there are more than {} merges", place,
+                                      tokenizers::kMaxTokens);
                   }
                   merges.push_back({.left = std::string(line.substr(0, blank)),
                                     .right = std::string(line.substr(blank + 1)),
@@ -91,7 +92,8 @@ std::string token_name(const tokenizers::Json& config, const char* name, const s
                            : tokenizers::text_field(config, name, place, fallback);
 }
 
-tokenizers::SpecialNames read_names(const tokenizers::Json& config, const std::string& place, const tokenizers::SpecialNames& usual) {
+tokenizers::SpecialNames read_names(const tokenizers::Json& config, const std::string& place,
+                                    const tokenizers::SpecialNames& usual) {
   return {.unknown = token_name(config, "unk_token", place, usual.unknown),
           .padding = token_name(config, "pad_token", place, usual.padding),
           .classifier = token_name(config, "cls_token", place, usual.classifier),
@@ -118,7 +120,8 @@ Config read_config(const fs::path& folder) {
 void add_configured_tokens(const Config& config, tokenizers::CommonSettings& common) {
   for (const auto& [id, token] : tokenizers::field(config.json, "added_tokens_decoder").items()) {
     if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos) {
-      throw FormatError("{}: added_tokens_decoder: {} is no id", config.path, tokenizers::in_quotes(id));
+      throw FormatError("{}: added_tokens_decoder: {} is no id", config.path,
+                        tokenizers::in_quotes(id));
     }
     common.added.push_back(tokenizers::parse_added_token(token, std::stoll(id), config.path));
   }
@@ -144,10 +147,11 @@ tokenizers::PartsPointer load_vocab_txt(const fs::path& path) {
   tokenizers::WordPieceSettings settings{.unknown = common.names.unknown};
   const bool lowercase = tokenizers::bool_field(config.json, "do_lower_case", config.path, true);
   tokenizers::add_bert_normalizer(
-      settings.normalizer,
-      {.split_chinese = tokenizers::bool_field(config.json, "tokenize_chinese_chars", config.path, true),
-       .strip_accents = tokenizers::bool_field(config.json, "strip_accents", config.path, lowercase),
-       .lowercase = lowercase});
+      settings.normalizer, {.split_chinese = tokenizers::bool_field(
+                                config.json, "tokenize_chinese_chars", config.path, true),
+                            .strip_accents = tokenizers::bool_field(config.json, "strip_accents",
+                                                                    config.path, lowercase),
+                            .lowercase = lowercase});
   return tokenizers::build(std::move(common), std::move(settings));
 }
 
@@ -161,13 +165,14 @@ tokenizers::PartsPointer load_vocab_json(const fs::path& path, const tokenizers:
   }
   refuse_old_added_tokens(path.parent_path());
   const Config config = read_config(path.parent_path());
-  tokenizers::CommonSettings common{.place = path, .vocabulary = tokenizers::parse_vocabulary(json, path)};
+  tokenizers::CommonSettings common{.place = path,
+                                    .vocabulary = tokenizers::parse_vocabulary(json, path)};
   common.names = read_names(config.json, config.path, tokenizers::SpecialNames::gpt2());
   add_configured_tokens(config, common);
-  tokenizers::BytePairSettings settings{
-      .merges = read_merges(merges),
-      .merges_place = merges,
-      .add_prefix_space = tokenizers::bool_field(config.json, "add_prefix_space", config.path, false)};
+  tokenizers::BytePairSettings settings{.merges = read_merges(merges),
+                                        .merges_place = merges,
+                                        .add_prefix_space = tokenizers::bool_field(
+                                            config.json, "add_prefix_space", config.path, false)};
   return tokenizers::build(std::move(common), std::move(settings));
 }
 
@@ -178,7 +183,9 @@ tokenizers::PartsPointer load_json(const fs::path& path) {
   }
   const Config config = read_config(path.parent_path());
   const tokenizers::SpecialNames usual =
-      tokenizers::field(tokenizers::field(json, "model"), "type") == "BPE" ? tokenizers::SpecialNames::gpt2() : tokenizers::SpecialNames::bert();
+      tokenizers::field(tokenizers::field(json, "model"), "type") == "BPE"
+          ? tokenizers::SpecialNames::gpt2()
+          : tokenizers::SpecialNames::bert();
   return tokenizers::parse_tokenizer_json(json, path, read_names(config.json, config.path, usual));
 }
 

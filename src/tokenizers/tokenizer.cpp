@@ -6,13 +6,37 @@
 #include "tokenizers/tokenizer_parts.h"
 #include "tokenizers/utf8.h"
 
+namespace lockstep::tokenizers {
+
+ScratchPool::Lease ScratchPool::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) {
+    free_.reserve(++num_made_);  // so that giving back cannot fail
+    return {*this, std::make_unique<EncodeScratch>()};
+  }
+  std::unique_ptr<EncodeScratch> scratch = std::move(free_.back());
+  free_.pop_back();
+  return {*this, std::move(scratch)};
+}
+
+ScratchPool::Lease::~Lease() {
+  if (scratch_->ids.size() > kKeptIds) {
+    return;
+  }
+  const std::lock_guard lock(pool_.mutex_);
+  pool_.free_.push_back(std::move(scratch_));
+}
+
+}  // namespace lockstep::tokenizers
+
 namespace lockstep {
 
 namespace {
 
 using Pieces = std::vector<tokenizers::AddedTokens::Piece>;
 
-void append_ids(const tokenizers::TokenizerParts& parts, std::string_view text, tokenizers::EncodeScratch& scratch) {
+void append_ids(const tokenizers::TokenizerParts& parts, std::string_view text,
+                tokenizers::EncodeScratch& scratch) {
   const auto append = [&](const tokenizers::AddedTokens::Piece& piece) {
     if (piece.id >= 0) {
       scratch.ids.add(piece.id);
@@ -52,26 +76,8 @@ void append_ids_of_bytes(const tokenizers::TokenizerParts& parts, std::string_vi
 
 }  // namespace
 
-tokenizers::ScratchPool::Lease tokenizers::ScratchPool::take() {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    free_.reserve(++num_made_);  // so that giving back cannot fail
-    return {*this, std::make_unique<tokenizers::EncodeScratch>()};
-  }
-  std::unique_ptr<tokenizers::EncodeScratch> scratch = std::move(free_.back());
-  free_.pop_back();
-  return {*this, std::move(scratch)};
-}
-
-tokenizers::ScratchPool::Lease::~Lease() {
-  if (scratch_->ids.size() > kKeptIds) {
-    return;
-  }
-  const std::lock_guard lock(pool_.mutex_);
-  pool_.free_.push_back(std::move(scratch_));
-}
-
-Tokenizer::Tokenizer(std::shared_ptr<const tokenizers::TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::shared_ptr<const tokenizers::TokenizerParts> parts)
+    : parts_(std::move(parts)) {}
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   return encode_with_types(text, options).ids;
@@ -87,8 +93,8 @@ Encoding Tokenizer::encode_with_types(std::string_view text, const EncodeOptions
     append_ids_of_bytes(*parts_, *options.pair, scratch);
   }
   const std::span<const int32_t> ids = scratch.ids.ids();
-  return tokenizers::fill(options.pair ? parts_->around.pair : parts_->around.single, ids.subspan(0, first),
-              ids.subspan(first), options);
+  return tokenizers::fill(options.pair ? parts_->around.pair : parts_->around.single,
+                          ids.subspan(0, first), ids.subspan(first), options);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {

@@ -5,11 +5,11 @@
 
 #include <lockstep/base/error.h>
 
-namespace lockstep {
+namespace lockstep::tokenizers {
 
 namespace {
 
-SpecialIds ids_of(const tokenizers::Vocabulary& vocabulary, const tokenizers::SpecialNames& names) {
+SpecialIds ids_of(const Vocabulary& vocabulary, const SpecialNames& names) {
   const auto id = [&](const std::string& name) {
     return name.empty() ? std::nullopt : vocabulary.id_of(name);
   };
@@ -22,11 +22,11 @@ SpecialIds ids_of(const tokenizers::Vocabulary& vocabulary, const tokenizers::Sp
           .end = id(names.end)};
 }
 
-void add_to(tokenizers::Vocabulary& vocabulary, const AddedToken& token, const std::string& place) {
+void add_to(Vocabulary& vocabulary, const AddedToken& token, const std::string& place) {
   const auto known = vocabulary.id_of(token.content);
   if (known && *known != token.id) {
     throw FormatError("{}: the added token {} has the id {} here and {} in the vocabulary", place,
-                      tokenizers::in_quotes(token.content), token.id, *known);
+                      in_quotes(token.content), token.id, *known);
   }
   if (!known) {
     vocabulary.add(token.content, token.id, place);
@@ -36,8 +36,8 @@ void add_to(tokenizers::Vocabulary& vocabulary, const AddedToken& token, const s
 // `make_model(vocabulary, settings)` sees the model's own tokens: an added one is never found as a
 // part of a word.
 template <typename Settings, typename MakeModel>
-tokenizers::PartsPointer build_with(tokenizers::CommonSettings common, Settings settings, MakeModel make_model) {
-  auto parts = std::make_shared<tokenizers::TokenizerParts>();
+PartsPointer build_with(CommonSettings common, Settings settings, MakeModel make_model) {
+  auto parts = std::make_shared<TokenizerParts>();
   parts->normalizer = settings.normalizer;
   if (std::any_of(common.added.begin(), common.added.end(),
                   [](const AddedToken& token) { return token.normalized; })) {
@@ -48,48 +48,48 @@ tokenizers::PartsPointer build_with(tokenizers::CommonSettings common, Settings 
   for (const AddedToken& token : common.added) {
     add_to(parts->vocabulary, token, common.place);
   }
-  parts->added = tokenizers::AddedTokens(std::move(common.added), parts->normalizer);
+  parts->added = AddedTokens(std::move(common.added), parts->normalizer);
   parts->around = std::move(common.around);
   parts->special = ids_of(parts->vocabulary, common.names);
   return parts;
 }
 
-tokenizers::Vocabulary vocabulary_of(const std::vector<std::string>& tokens) {
-  tokenizers::Vocabulary vocabulary;
+Vocabulary vocabulary_of(const std::vector<std::string>& tokens) {
+  Vocabulary vocabulary;
   for (size_t i = 0; i < tokens.size(); ++i) {
     vocabulary.add(tokens[i], static_cast<int64_t>(i), "vocabulary");
   }
   return vocabulary;
 }
 
-tokenizers::PartsPointer from_options(const WordPieceOptions& options) {
-  tokenizers::CommonSettings common{.place = "vocabulary",
+PartsPointer from_options(const WordPieceOptions& options) {
+  CommonSettings common{.place = "vocabulary",
                         .vocabulary = vocabulary_of(options.vocabulary),
-                        .names = tokenizers::SpecialNames::bert()};
-  tokenizers::add_special_tokens(common);
-  common.around = tokenizers::bert_template(common);
-  tokenizers::WordPieceSettings settings;
-  tokenizers::add_bert_normalizer(settings.normalizer, {.split_chinese = options.split_chinese,
+                        .names = SpecialNames::bert()};
+  add_special_tokens(common);
+  common.around = bert_template(common);
+  WordPieceSettings settings;
+  add_bert_normalizer(settings.normalizer, {.split_chinese = options.split_chinese,
                                             .strip_accents = options.strip_accents,
                                             .lowercase = options.lowercase});
-  return tokenizers::build(std::move(common), std::move(settings));
+  return build(std::move(common), std::move(settings));
 }
 
-tokenizers::PartsPointer from_options(const BytePairOptions& options) {
-  tokenizers::CommonSettings common{.place = "vocabulary",
+PartsPointer from_options(const BytePairOptions& options) {
+  CommonSettings common{.place = "vocabulary",
                         .vocabulary = vocabulary_of(options.vocabulary),
-                        .names = tokenizers::SpecialNames::gpt2()};
-  tokenizers::add_special_tokens(common);
-  tokenizers::BytePairSettings settings{.merges_place = "merges", .add_prefix_space = options.add_prefix_space};
+                        .names = SpecialNames::gpt2()};
+  add_special_tokens(common);
+  BytePairSettings settings{.merges_place = "merges", .add_prefix_space = options.add_prefix_space};
   for (const auto& [left, right] : options.merges) {
     settings.merges.push_back({.left = left, .right = right});
   }
-  return tokenizers::build(std::move(common), std::move(settings));
+  return build(std::move(common), std::move(settings));
 }
 
 }  // namespace
 
-tokenizers::SpecialNames tokenizers::SpecialNames::bert() {
+SpecialNames SpecialNames::bert() {
   return {.unknown = "[UNK]",
           .padding = "[PAD]",
           .classifier = "[CLS]",
@@ -97,27 +97,27 @@ tokenizers::SpecialNames tokenizers::SpecialNames::bert() {
           .mask = "[MASK]"};
 }
 
-tokenizers::SpecialNames tokenizers::SpecialNames::gpt2() {
+SpecialNames SpecialNames::gpt2() {
   return {.unknown = "<|endoftext|>", .begin = "<|endoftext|>", .end = "<|endoftext|>"};
 }
 
-tokenizers::PartsPointer tokenizers::build(tokenizers::CommonSettings common, tokenizers::WordPieceSettings settings) {
+PartsPointer build(CommonSettings common, WordPieceSettings settings) {
   const std::string place = common.place;
   return build_with(std::move(common), std::move(settings),
-                    [&](const tokenizers::Vocabulary& vocabulary, const tokenizers::WordPieceSettings& left) {
-                      return std::make_unique<tokenizers::WordPiece>(vocabulary, left, place);
+                    [&](const Vocabulary& vocabulary, const WordPieceSettings& left) {
+                      return std::make_unique<WordPiece>(vocabulary, left, place);
                     });
 }
 
-tokenizers::PartsPointer tokenizers::build(tokenizers::CommonSettings common, tokenizers::BytePairSettings settings) {
+PartsPointer build(CommonSettings common, BytePairSettings settings) {
   return build_with(std::move(common), std::move(settings),
-                    [](const tokenizers::Vocabulary& vocabulary, const tokenizers::BytePairSettings& left) {
-                      return std::make_unique<tokenizers::BytePair>(vocabulary, left);
+                    [](const Vocabulary& vocabulary, const BytePairSettings& left) {
+                      return std::make_unique<BytePair>(vocabulary, left);
                     });
 }
 
-void tokenizers::add_special_tokens(tokenizers::CommonSettings& common) {
-  const tokenizers::SpecialNames& names = common.names;
+void add_special_tokens(CommonSettings& common) {
+  const SpecialNames& names = common.names;
   for (const std::string* name : {&names.padding, &names.unknown, &names.classifier,
                                   &names.separator, &names.mask, &names.begin, &names.end}) {
     const bool is_listed =
@@ -130,8 +130,8 @@ void tokenizers::add_special_tokens(tokenizers::CommonSettings& common) {
   }
 }
 
-void tokenizers::add_bert_normalizer(tokenizers::TextNormalizer& normalizer, const tokenizers::BertNormalizerOptions& options) {
-  using Step = tokenizers::TextNormalizer::Step;
+void add_bert_normalizer(TextNormalizer& normalizer, const BertNormalizerOptions& options) {
+  using Step = TextNormalizer::Step;
   if (options.clean) {
     normalizer.add(Step::Clean);
   }
@@ -146,16 +146,20 @@ void tokenizers::add_bert_normalizer(tokenizers::TextNormalizer& normalizer, con
   }
 }
 
-tokenizers::TokenTemplate tokenizers::bert_template(const tokenizers::CommonSettings& common) {
+TokenTemplate bert_template(const CommonSettings& common) {
   const auto classifier = common.vocabulary.id_of(common.names.classifier);
   const auto separator = common.vocabulary.id_of(common.names.separator);
-  return classifier && separator ? tokenizers::TokenTemplate::bert(*classifier, *separator) : tokenizers::TokenTemplate{};
+  return classifier && separator ? TokenTemplate::bert(*classifier, *separator) : TokenTemplate{};
 }
 
+}  // namespace lockstep::tokenizers
+
+namespace lockstep {
+
 WordPieceTokenizer::WordPieceTokenizer(const WordPieceOptions& options)
-    : Tokenizer(from_options(options)) {}
+    : Tokenizer(tokenizers::from_options(options)) {}
 
 BytePairTokenizer::BytePairTokenizer(const BytePairOptions& options)
-    : Tokenizer(from_options(options)) {}
+    : Tokenizer(tokenizers::from_options(options)) {}
 
 }  // namespace lockstep

@@ -138,9 +138,9 @@ void check_run(const TrainerOptions& options, const TrainerData& data) {
 void check_same_run(Group& group, const TrainerOptions& options, const TrainerData& data) {
   if (group.size() > 1) {
     ddp::check_same_lines(group, describe(options, data),
-                     {.what = "trainer: the run differs between ranks",
-                      .advice = "give every rank the same options and the whole dataset: the "
-                                "trainer deals the samples out itself"});
+                          {.what = "trainer: the run differs between ranks",
+                           .advice = "give every rank the same options and the whole dataset: the "
+                                     "trainer deals the samples out itself"});
   }
 }
 

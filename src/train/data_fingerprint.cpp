@@ -193,17 +193,17 @@ std::string difference(const std::string& key, const Json& then, const Json& now
 std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& group) {
   std::string text;
   weights::throw_together(group, weights::caught([&] {
-                   if (group.rank() != 0) {
-                     return;
-                   }
-                   Json json = Json::object();
-                   for (const DataSource& source : sources) {
-                     if (!source.locations.empty() || !source.word.empty()) {
-                       json[source.key] = describe(source);
-                     }
-                   }
-                   text = json.dump();
-                 }));
+                            if (group.rank() != 0) {
+                              return;
+                            }
+                            Json json = Json::object();
+                            for (const DataSource& source : sources) {
+                              if (!source.locations.empty() || !source.word.empty()) {
+                                json[source.key] = describe(source);
+                              }
+                            }
+                            text = json.dump();
+                          }));
   const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
   return {bytes.begin(), bytes.end()};
 }

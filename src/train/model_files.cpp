@@ -217,7 +217,8 @@ TokenizerFolder::TokenizerFolder(const ModelFiles& files) {
   }
   path_ = (fs::temp_directory_path() / "lockstep-tokenizer-XXXXXX").string();
   if (::mkdtemp(path_.data()) == nullptr) {
-    throw IoError("cannot make {} for the checkpoint's tokenizer: {}", path_, base::errno_text(errno));
+    throw IoError("cannot make {} for the checkpoint's tokenizer: {}", path_,
+                  base::errno_text(errno));
   }
   for (const auto& [name, text] : files) {
     if (is_tokenizer_file(name)) {

@@ -9,8 +9,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
-#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "storage/storage.h"
 #include "train/trainer_config.h"

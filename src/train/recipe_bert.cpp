@@ -3,9 +3,9 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/text_data.h>
-#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "train/classifier_task.h"
 #include "train/option_ranges.h"

@@ -83,18 +83,19 @@ class Cats : public Recipe {
       pictures.target = pictures.target.index_select(0, order);
     }
     Ingredients made;
-    models::SmallConvnet model(models::SmallConvnetOptions{.picture_size = data::kPictureSize,
-                                           .in_channels = data::kPictureChannels,
-                                           .channels = settings_.channels,
-                                           .num_classes = data::kPictureClasses,
-                                           .seed = static_cast<uint64_t>(settings_.model_seed)});
+    models::SmallConvnet model(
+        models::SmallConvnetOptions{.picture_size = data::kPictureSize,
+                                    .in_channels = data::kPictureChannels,
+                                    .channels = settings_.channels,
+                                    .num_classes = data::kPictureClasses,
+                                    .seed = static_cast<uint64_t>(settings_.model_seed)});
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
         settings_.label_smoothing);
     made.data.train = std::make_shared<JitteredPictures>(std::move(pictures));
-    made.data.held_out =
-        make_dataset(data::draw_cat_pictures({.num_pictures = settings_.held_out_pictures,
-                                        .seed = static_cast<uint64_t>(settings_.held_out_seed)}));
+    made.data.held_out = make_dataset(
+        data::draw_cat_pictures({.num_pictures = settings_.held_out_pictures,
+                                 .seed = static_cast<uint64_t>(settings_.held_out_seed)}));
     made.samples = "pictures";
     return made;
   }

@@ -9,10 +9,10 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/token_data.h>
-#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "storage/storage.h"
 #include "train/byte_text.h"
@@ -132,7 +132,9 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
   }
   for (std::string& input : inputs) {
     // The token file remembers what it was made from, and is used from every working folder.
-    input = storage::is_remote(input) ? input : std::filesystem::absolute(input).lexically_normal().string();
+    input = storage::is_remote(input)
+                ? input
+                : std::filesystem::absolute(input).lexically_normal().string();
   }
   const TokenizeOptions work{.inputs = inputs,
                              .tokenizer = tokenizer,
@@ -141,10 +143,10 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
                              .num_ranks = group.size()};
   weights::throw_together(group, weights::caught([&] { tokenize_share(work); }));
   weights::throw_together(group, weights::caught([&] {
-                   if (group.rank() == 0) {
-                     join_token_shares(work);
-                   }
-                 }));
+                            if (group.rank() == 0) {
+                              join_token_shares(work);
+                            }
+                          }));
   return open_tokens({work.output}, options);
 }
 

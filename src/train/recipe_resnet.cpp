@@ -179,7 +179,8 @@ class Resnet50 : public Recipe {
                          .classes = kept_classes(how),
                          .num_classes = num_labels()};
     if (folder_.empty() && shards_.empty()) {
-      hold_out(made, make_dataset(data::draw_cat_pictures({.num_pictures = num_drawn_})), held_out_);
+      hold_out(made, make_dataset(data::draw_cat_pictures({.num_pictures = num_drawn_})),
+               held_out_);
       return;
     }
     const bool has_own = !held_out_folder_.empty() || !held_out_shards_.empty();

@@ -17,7 +17,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr size_t kPieceColumns = 3;            // of a piece: losses, counted, correct
+constexpr size_t kPieceColumns = 3;       // of a piece: losses, counted, correct
 constexpr uint64_t kStream = 0x73746570;  // sets these numbers apart from the data's
 
 // Dropout and whatever else a model draws, from (seed, step, piece) and nothing before it.

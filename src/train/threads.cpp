@@ -7,8 +7,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "base/process/cores.h"
 #include "base/env.h"
+#include "base/process/cores.h"
 #include "comm/start/host_cores.h"
 #include "train/train_state.h"
 
@@ -27,7 +27,8 @@ int openmp_limit() {
 int share_of_host(Group& group, int shards) {
   const comm::HostCores host = comm::host_cores(group)[static_cast<size_t>(group.rank())];
   const int shards_here = host.num_ranks * std::max(1, shards / group.size());
-  const int share = std::min({host.num_cores / shards_here, base::num_usable_cores(), openmp_limit()});
+  const int share =
+      std::min({host.num_cores / shards_here, base::num_usable_cores(), openmp_limit()});
   const at::Tensor fewest = at::full({1}, std::max(1, share), at::kInt);
   group.all_reduce(fewest, {.op = ReduceOp::Min});
   return fewest.item<int>();

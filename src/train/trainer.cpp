@@ -130,9 +130,9 @@ class Trainer::Impl {
     runner_->share_buffers();
     const train::ParameterAverage::Swap swap(runner_->average());
     Evaluation evaluation = lockstep::train::evaluate(task_, data_.held_out, group_,
-                                               {.batch_size = pieces_.batch_size,
-                                                .workers = options_.workers,
-                                                .precision = options_.precision});
+                                                      {.batch_size = pieces_.batch_size,
+                                                       .workers = options_.workers,
+                                                       .precision = options_.precision});
     evaluation.step = progress_.step;
     return evaluation;
   }

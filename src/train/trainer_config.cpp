@@ -42,7 +42,8 @@ void read_choice(base::Config& config, const std::string& key, Enum& value,
 }
 
 template <typename Small>
-void read_small(base::Config& config, const std::string& key, Small& value, base::Config::Range range) {
+void read_small(base::Config& config, const std::string& key, Small& value,
+                base::Config::Range range) {
   auto wide = static_cast<int64_t>(value);
   config.read(key, wide, range);
   value = static_cast<Small>(wide);

@@ -68,8 +68,8 @@ std::vector<std::string> find_weight_files(const std::string& location) {
   std::string file = location;
   if (storage::is_folder(location)) {
     const auto storage = storage::open_storage(location);
-    file = formats::find_model_file(location,
-                           [&](const char* name) { return storage->find(name).has_value(); });
+    file = formats::find_model_file(
+        location, [&](const char* name) { return storage->find(name).has_value(); });
   }
   if (!file.ends_with(kIndexEnd)) {
     return {file};
@@ -154,8 +154,8 @@ WeightCatalog catalog_of(const std::vector<uint8_t>& bytes) {
 }
 
 std::unique_ptr<base::ByteSource> open_file_of(const CatalogFile& file, ReadsBy reads_by) {
-  auto source =
-      reads_by == ReadsBy::OneRank ? storage::open_direct_source(file.opened) : storage::open_source(file.opened);
+  auto source = reads_by == ReadsBy::OneRank ? storage::open_direct_source(file.opened)
+                                             : storage::open_source(file.opened);
   if (source->size() != file.size_bytes) {
     throw IoError(
         "cannot read {}: it has {} bytes now and had {} when its headers were read; does another "

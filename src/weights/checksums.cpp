@@ -50,8 +50,9 @@ void Checksums::check() const {
       throw FormatError(
           "{}: tensor {} is damaged: storage {} ({} bytes at offset {}) has the CRC-32 {:08x}, and "
           "{:08x} was written; fetch the file again",
-          record.file->location, base::shown(record.tensor->info.name), base::shown(record.sum->record),
-          record.sum->size_bytes, record.sum->offset_bytes, crc, record.sum->crc);
+          record.file->location, base::shown(record.tensor->info.name),
+          base::shown(record.sum->record), record.sum->size_bytes, record.sum->offset_bytes, crc,
+          record.sum->crc);
     }
   }
 }

@@ -20,8 +20,9 @@ namespace lockstep::weights {
 
 struct ReaderOptions {
   const LoadPlan* plan = nullptr;
-  std::span<const std::unique_ptr<base::ByteSource>> sources;  // of the catalog's files; null: not needed
-  Checksums* checksums = nullptr;                        // null: nothing is compared
+  std::span<const std::unique_ptr<base::ByteSource>>
+      sources;                     // of the catalog's files; null: not needed
+  Checksums* checksums = nullptr;  // null: nothing is compared
   uint64_t chunk_bytes = 0;
   uint64_t piece_bytes = 0;  // read at a time, of a chunk
   uint64_t reader = 0;  // reads the chunks reader, reader + num_readers, ...: one in each round

@@ -22,8 +22,10 @@ constexpr size_t kAlignedBytes = 256 << 10;  // a multiple of every element's si
 // stride in the file: so the elements of a part of the file are few blocks of the target.
 class Blocks {
  public:
-  Blocks(const formats::TensorInfo& info, const at::Tensor& target) : type_(scalar_type_of(info.dtype)) {
-    const auto strides = info.strides.empty() ? formats::contiguous_strides(info.shape) : info.strides;
+  Blocks(const formats::TensorInfo& info, const at::Tensor& target)
+      : type_(scalar_type_of(info.dtype)) {
+    const auto strides =
+        info.strides.empty() ? formats::contiguous_strides(info.shape) : info.strides;
     std::vector<int64_t> order(info.shape.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {

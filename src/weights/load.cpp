@@ -35,7 +35,8 @@ constexpr uint64_t kMaxChunkBytes = 4 << 20;
 using Sources = std::vector<std::unique_ptr<base::ByteSource>>;
 
 // Those files that the plan reads; null for the others.
-Sources open_sources(const weights::WeightCatalog& catalog, const weights::LoadPlan& plan, weights::ReadsBy reads_by) {
+Sources open_sources(const weights::WeightCatalog& catalog, const weights::LoadPlan& plan,
+                     weights::ReadsBy reads_by) {
   Sources sources(catalog.files.size());
   for (const weights::ReadRange& range : plan.ranges) {
     if (!sources[range.file]) {
@@ -46,8 +47,9 @@ Sources open_sources(const weights::WeightCatalog& catalog, const weights::LoadP
 }
 
 bool reads_remote(const weights::WeightCatalog& catalog) {
-  return std::any_of(catalog.files.begin(), catalog.files.end(),
-                     [](const weights::CatalogFile& file) { return storage::is_remote(file.opened); });
+  return std::any_of(
+      catalog.files.begin(), catalog.files.end(),
+      [](const weights::CatalogFile& file) { return storage::is_remote(file.opened); });
 }
 
 // All readers' slots together are the window; little is dealt out in equal chunks.
@@ -57,9 +59,12 @@ uint64_t chunk_bytes_for(const weights::LoadPlan& plan, LoadMode mode, uint64_t 
     return std::min(kOwnChunkBytes, window_bytes / weights::kNumSlots);
   }
   const uint64_t num_readers = mode == LoadMode::Rank0 ? 1 : num_ranks;
-  const uint64_t even = base::rounded_up((plan.stream_bytes + num_readers - 1) / num_readers, weights::kPageBytes);
-  const uint64_t most = window_bytes / (weights::kNumSlots * num_readers) / weights::kPageBytes * weights::kPageBytes;
-  return std::max(weights::kPageBytes, std::min(even, std::clamp(most, kMinChunkBytes, kMaxChunkBytes)));
+  const uint64_t even =
+      base::rounded_up((plan.stream_bytes + num_readers - 1) / num_readers, weights::kPageBytes);
+  const uint64_t most =
+      window_bytes / (weights::kNumSlots * num_readers) / weights::kPageBytes * weights::kPageBytes;
+  return std::max(weights::kPageBytes,
+                  std::min(even, std::clamp(most, kMinChunkBytes, kMaxChunkBytes)));
 }
 
 // Between nodes Gloo works on copies of what it sends and gets.
@@ -86,7 +91,7 @@ class Load {
                                      window_bytes_of(options, neighbours))),
         checksums_(plan_, chunk_bytes_),
         window_(weights::make_window(parts.group, neighbours,
-                            {.mode = options.mode, .chunk_bytes = chunk_bytes_})),
+                                     {.mode = options.mode, .chunk_bytes = chunk_bytes_})),
         scatter_(plan_, parts.sink) {}
 
   LoadReport run() {
@@ -214,24 +219,25 @@ void check_options(Group& group, const LoadOptions& options) {
 }
 
 // Collective. Opens the files where they are needed; what is wrong with them all ranks throw.
-weights::LoadChoice open_and_choose(const Weights& weights, const weights::LoadPlan& plan, Group& group,
-                           LoadMode asked, int num_nodes, Sources& sources) {
+weights::LoadChoice open_and_choose(const Weights& weights, const weights::LoadPlan& plan,
+                                    Group& group, LoadMode asked, int num_nodes, Sources& sources) {
   const bool same_tensors =
       all_equal(weights::gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
   const bool is_shared = group.size() > 1 && (asked == LoadMode::Each || !same_tensors);
   const auto error = weights::caught([&] {
-    sources =
-        open_sources(weights.catalog(), plan, is_shared ? weights::ReadsBy::ManyRanks : weights::ReadsBy::OneRank);
+    sources = open_sources(weights.catalog(), plan,
+                           is_shared ? weights::ReadsBy::ManyRanks : weights::ReadsBy::OneRank);
   });
   const std::vector<int64_t> failed = weights::gather_numbers(group, error ? 1 : 0);
   const bool seen_by_all = std::count(failed.begin(), failed.end(), 1) == 0;
-  const weights::LoadChoice choice = weights::choose_mode(asked, {.location = weights.location(),
-                                                .num_ranks = group.size(),
-                                                .num_nodes = num_nodes,
-                                                .is_remote = reads_remote(weights.catalog()),
-                                                .same_tensors = same_tensors,
-                                                .seen_by_all = seen_by_all || failed[0] != 0,
-                                                .bytes = plan.read_bytes});
+  const weights::LoadChoice choice =
+      weights::choose_mode(asked, {.location = weights.location(),
+                                   .num_ranks = group.size(),
+                                   .num_nodes = num_nodes,
+                                   .is_remote = reads_remote(weights.catalog()),
+                                   .same_tensors = same_tensors,
+                                   .seen_by_all = seen_by_all || failed[0] != 0,
+                                   .bytes = plan.read_bytes});
   const bool counts = choice.mode != LoadMode::Rank0 || group.rank() == 0;
   weights::throw_together(group, counts ? error : nullptr);
   return choice;
@@ -245,7 +251,8 @@ void check_digests(const Weights& weights, Group& group) {
     }
     for (const weights::CatalogFile& file : weights.catalog().files) {
       const auto sidecar = storage::open_source(file.location + formats::kSidecarSuffix);
-      formats::verify_sidecar(*storage::open_source(file.opened), formats::read_sidecar(*sidecar, file.location));
+      formats::verify_sidecar(*storage::open_source(file.opened),
+                              formats::read_sidecar(*sidecar, file.location));
     }
   });
   weights::throw_together(group, error);
@@ -258,7 +265,8 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
   const auto start = std::chrono::steady_clock::now();
   check_options(group, options);
   weights::LoadPlan plan;
-  weights::throw_together(group, weights::caught([&] { plan = weights::make_plan(weights.catalog(), targets); }));
+  weights::throw_together(
+      group, weights::caught([&] { plan = weights::make_plan(weights.catalog(), targets); }));
   const weights::Neighbours neighbours = weights::find_neighbours(group);
   Sources sources;
   const weights::LoadChoice choice =

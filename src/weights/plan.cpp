@@ -24,7 +24,8 @@ constexpr uint64_t kGapBytes = 64 << 10;
     names.push_back(info.name);
   }
   const std::string near = base::nearest(name, names);
-  throw UsageError("{}: no tensor {} among its {}{}", catalog.location, base::shown(name), names.size(),
+  throw UsageError("{}: no tensor {} among its {}{}", catalog.location, base::shown(name),
+                   names.size(),
                    near.empty() ? "" : fmt::format("; is {} meant?", base::shown(near)));
 }
 
@@ -39,11 +40,13 @@ void check_target(const WeightCatalog& catalog, const WeightTarget& target, size
   }
   if (tensor.sizes() != at::IntArrayRef(found.info.shape)) {
     throw UsageError("{}: tensor {} is {} and the one to be filled has the shape [{}]", file,
-                     base::shown(target.name), formats::to_string(found.info.dtype, found.info.shape),
+                     base::shown(target.name),
+                     formats::to_string(found.info.dtype, found.info.shape),
                      fmt::join(tensor.sizes(), ", "));
   }
   if (catalog.infos[which].dtype == at::ScalarType::Undefined) {
-    throw UsageError("{}: tensor {} is {}, a type that libtorch lacks", file, base::shown(target.name),
+    throw UsageError("{}: tensor {} is {}, a type that libtorch lacks", file,
+                     base::shown(target.name),
                      formats::to_string(found.info.dtype, found.info.shape));
   }
 }
@@ -79,7 +82,7 @@ const ReadRange& range_at(const LoadPlan& plan, size_t file, uint64_t offset) {
 
 // The record that holds the tensor, unless there is none or a part of it is not read.
 const formats::WeightChecksum* record_of(const LoadPlan& plan, const WeightCatalog& catalog,
-                                const CatalogTensor& tensor) {
+                                         const CatalogTensor& tensor) {
   const auto& sums = catalog.files[tensor.file].checksums;
   const auto after = std::upper_bound(
       sums.begin(), sums.end(), tensor.info.offset_bytes,

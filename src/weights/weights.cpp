@@ -75,8 +75,8 @@ Weights Weights::open(const std::string& location, Group& group, WeightsOptions 
     }
     fetch_copies(group, files, opened);
   }
-  const auto bytes =
-      from_rank0(group, [&] { return weights::to_bytes(weights::read_catalog(location, files, opened)); });
+  const auto bytes = from_rank0(
+      group, [&] { return weights::to_bytes(weights::read_catalog(location, files, opened)); });
   return Weights(std::make_shared<const weights::WeightCatalog>(weights::catalog_of(bytes)));
 }
 

@@ -101,7 +101,8 @@ std::string shown(const std::vector<base::ConsolePiece>& pieces) {
 }
 
 TEST(Console, AnUnfinishedLineGoesOnOrIsEndedByAnother) {
-  const base::ConsolePiece loading{.writer = 1, .prefix = "r0: ", .text = "Loading... ", .is_open = true};
+  const base::ConsolePiece loading{
+      .writer = 1, .prefix = "r0: ", .text = "Loading... ", .is_open = true};
   const base::ConsolePiece done{.writer = 1, .prefix = "r0: ", .text = "done\n"};
   const base::ConsolePiece hello{.writer = 2, .prefix = "r1: ", .text = "hello\n"};
   const base::ConsolePiece end{.writer = 1, .prefix = "r0: ", .text = ""};

@@ -16,14 +16,17 @@ TEST(Secret, OneThatCanBeGuessedIsTold) {
   for (int i = 0; i < 1000; ++i) {
     const std::string hex = base::make_secret();
     EXPECT_EQ(base::secret_weakness(hex), "") << hex;
-    EXPECT_EQ(base::secret_weakness(hex.substr(0, 32)), "") << "128 bits, as openssl rand -hex 16 makes";
+    EXPECT_EQ(base::secret_weakness(hex.substr(0, 32)), "")
+        << "128 bits, as openssl rand -hex 16 makes";
     EXPECT_NE(base::secret_weakness(hex.substr(0, 31)), "") << hex;
   }
   EXPECT_EQ(base::secret_weakness("f3M0b1ZxXqLr7dYtP9wKjA"), "") << "22 letters of base64";
   EXPECT_EQ(base::secret_weakness("0123456789abcdef"), "16 hexadecimal digits are 64 bits at most");
-  EXPECT_EQ(base::secret_weakness("12345678901234567890123456789012"), "32 digits are 106 bits at most");
+  EXPECT_EQ(base::secret_weakness("12345678901234567890123456789012"),
+            "32 digits are 106 bits at most");
   EXPECT_EQ(base::secret_weakness("password12345678"), "16 letters are 82 bits at most");
-  EXPECT_EQ(base::secret_weakness(std::string(40, 'a')), "40 hexadecimal digits are 103 bits at most");
+  EXPECT_EQ(base::secret_weakness(std::string(40, 'a')),
+            "40 hexadecimal digits are 103 bits at most");
   EXPECT_EQ(base::secret_weakness("hunter2hunter2hunter2hunter2hunter2"),
             "its 35 letters repeat themselves");
   EXPECT_NE(base::secret_weakness(""), "");
@@ -43,8 +46,8 @@ TEST(Proof, DependsOnEverythingItIsMadeOf) {
 
 TEST(Proof, PartsCannotBeMovedAcrossTheirBorder) {
   const base::Nonce n{};
-  EXPECT_FALSE(
-      base::same_proof(base::make_proof("s", "client", "job", n, n), base::make_proof("s", "clientj", "ob", n, n)));
+  EXPECT_FALSE(base::same_proof(base::make_proof("s", "client", "job", n, n),
+                                base::make_proof("s", "clientj", "ob", n, n)));
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ TEST(Socket, APeerThatDoesNotReadIsATimeoutForTheSender) {
 }
 
 TEST(Socket, ConnectWaitsForAServerThatIsStarting) {
-  const base::Endpoint later = base::Listener({"127.0.0.1", 0}).endpoint();  // free again, and known
+  const base::Endpoint later =
+      base::Listener({"127.0.0.1", 0}).endpoint();  // free again, and known
   std::thread server;
   EXPECT_THROW(base::Socket::connect(later, base::Deadline::after(30ms)), TimeoutError);
   base::Listener listener(later);
@@ -126,7 +127,8 @@ TEST(Listener, APortInUseIsNamed) {
 }
 
 TEST(Socket, ANameThatDoesNotResolveIsNamed) {
-  EXPECT_THROW(base::Socket::connect({"no.such.host.invalid", 1}, base::Deadline::after(10s)), IoError);
+  EXPECT_THROW(base::Socket::connect({"no.such.host.invalid", 1}, base::Deadline::after(10s)),
+               IoError);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ base::Output bench(std::vector<std::string> arguments) {
   std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "data"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return base::run_process({.argv = std::move(argv), .env = {}},
-                     base::Deadline::after(std::chrono::minutes(1)));
+                           base::Deadline::after(std::chrono::minutes(1)));
 }
 
 base::Output small(const TempFolder& folder, std::vector<std::string> more) {

@@ -109,7 +109,8 @@ TEST(BenchDdp, WithoutAPeerItsFiguresAreNull) {
 }
 
 TEST(BenchDdp, TableHasARowPerVariant) {
-  const base::Output output = bench({"--model=transformer", "--ranks=1", "--steps=2", "--repeats=1"});
+  const base::Output output =
+      bench({"--model=transformer", "--ranks=1", "--steps=2", "--repeats=1"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* text :
        {"transformer, 1 rank, 6.2 MB", "\n     bare ", "\n lockstep ", "\n     c10d ", "speedup"}) {

@@ -25,8 +25,8 @@ base::Output bench_launch(const Text& arguments, std::map<std::string, std::stri
 TEST(BenchLaunch, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
   const TempFolder path;  // without torchrun, whatever this machine has
   std::filesystem::create_symlink("/bin/echo", path.path() + "/echo");
-  const base::Output output = bench_launch({"--ranks=3", "--repeats=1", "--peer=torchrun", "--json"},
-                                     {{"PATH", path.path()}});
+  const base::Output output = bench_launch(
+      {"--ranks=3", "--repeats=1", "--peer=torchrun", "--json"}, {{"PATH", path.path()}});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.err, HasSubstr("there is no torchrun in PATH"));
   EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;

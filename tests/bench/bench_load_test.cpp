@@ -57,7 +57,7 @@ TEST(BenchLoad, GivesEveryFigure) {
 TEST(BenchLoad, PrintsATableWithoutAPeer) {
   const TempFolder folder;
   const base::Output output = bench({"--size", "2MB", "--ranks", "1", "--repeats", "1", "--folder",
-                               folder.path(), "--peer-python", folder.at("no-python")});
+                                     folder.path(), "--peer-python", folder.at("no-python")});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, AllOf(HasSubstr("cooperative"), HasSubstr("sequential"),
                                 HasSubstr("auto: each, there is one rank")));

@@ -72,10 +72,11 @@ class BenchPeers : public ::testing::Test {
   }
 
   base::Output bench(const std::string& peers, const std::string& bytes) const {
-    return base::run_process({.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2",
-                                 "--repeats", "1", "--json", "--bytes", bytes, "--peer", peers},
-                        .env = {{"LOCKSTEP_MPI_HOME", home_.string()}}},
-                       base::Deadline::after(kPatience));
+    return base::run_process(
+        {.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2", "--repeats",
+                  "1", "--json", "--bytes", bytes, "--peer", peers},
+         .env = {{"LOCKSTEP_MPI_HOME", home_.string()}}},
+        base::Deadline::after(kPatience));
   }
 
   fs::path home_;
@@ -126,8 +127,9 @@ TEST_F(BenchPeers, TheMissingAreNamed) {
   add_mpi("mpich", "50", "right");
   fs::create_directories(home_ / "bin");
   for (const char* program : {"env", "python3"}) {
-    const base::Output found = base::run_process({.argv = {"sh", "-c", std::string("command -v ") + program}},
-                                     base::Deadline::after(kPatience));
+    const base::Output found =
+        base::run_process({.argv = {"sh", "-c", std::string("command -v ") + program}},
+                          base::Deadline::after(kPatience));
     std::ofstream(home_ / "bin" / program)
         << "#!/bin/sh\nPATH=" << std::getenv("PATH") << " exec "
         << found.out.substr(0, found.out.find('\n')) << " \"$@\"\n";

@@ -209,7 +209,7 @@ TEST_F(BenchNetworks, TheRateLimitsBothAndNothingIsLeft) {
 
 TEST_F(BenchNetworks, NothingIsLeftOfAKilledRun) {
   base::ProcessOptions options = bench_options({"allreduce", "--ranks", "2", "--local-nodes", "2",
-                                          "--rate", "1mbit", "--bytes", "1M", "--json"});
+                                                "--rate", "1mbit", "--bytes", "1M", "--json"});
   base::Process process(options);
   const size_t before = networks_.size();
   const base::Deadline deadline = base::Deadline::after(kPatience);

@@ -14,11 +14,12 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-base::Output bench(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
+base::Output bench(std::vector<std::string> arguments,
+                   std::map<std::string, std::string> env = {}) {
   std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "tokenize"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return base::run_process({.argv = std::move(argv), .env = std::move(env)},
-                     base::Deadline::after(std::chrono::minutes(1)));
+                           base::Deadline::after(std::chrono::minutes(1)));
 }
 
 TEST(BenchTokenize, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
@@ -48,7 +49,7 @@ TEST(BenchTokenize, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
 TEST(BenchTokenize, AVocabularyAndATextOfTheUsersAreMeasured) {
   const TempFolder folder;
   const base::Output output = bench({"--vocab", LOCKSTEP_SOURCE_DIR "/tests/tokenizers/golden/bpe",
-                               "--text", folder.file("text", "Hello\n"), "--peer=none"});
+                                     "--text", folder.file("text", "Hello\n"), "--peer=none"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(output.err, "");
   EXPECT_THAT(output.out, AllOf(HasSubstr("byte-bpe"), HasSubstr("lockstep"), HasSubstr("MB/s")));

@@ -54,7 +54,8 @@ std::vector<int64_t> numbers(Group& group, int64_t number) {
 void enter_small_disk(Group& group, const std::string& folder) {
   if (group.rank() == 0) {
     ASSERT_EQ(::unshare(CLONE_NEWNS), 0) << base::errno_text(errno);
-    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << base::errno_text(errno);
+    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0)
+        << base::errno_text(errno);
     ASSERT_EQ(::mount("none", folder.c_str(), "tmpfs", 0, "size=4m"), 0) << base::errno_text(errno);
   }
   const int64_t pid = numbers(group, ::getpid())[0];

@@ -65,10 +65,13 @@ class Killed : public ::testing::TestWithParam<KillCase> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Points, Killed,
-    ::testing::Values(KillCase{checkpoint_files::SavePoint::Prepared, {0}}, KillCase{checkpoint_files::SavePoint::HalfWritten, {0}},
+    ::testing::Values(KillCase{checkpoint_files::SavePoint::Prepared, {0}},
+                      KillCase{checkpoint_files::SavePoint::HalfWritten, {0}},
                       KillCase{checkpoint_files::SavePoint::ShardsWritten, {0}},
-                      KillCase{checkpoint_files::SavePoint::ManifestWritten, {0}}, KillCase{checkpoint_files::SavePoint::Renamed, {0}},
-                      KillCase{checkpoint_files::SavePoint::Committed, {0}}, KillCase{checkpoint_files::SavePoint::HalfWritten, {1}},
+                      KillCase{checkpoint_files::SavePoint::ManifestWritten, {0}},
+                      KillCase{checkpoint_files::SavePoint::Renamed, {0}},
+                      KillCase{checkpoint_files::SavePoint::Committed, {0}},
+                      KillCase{checkpoint_files::SavePoint::HalfWritten, {1}},
                       KillCase{checkpoint_files::SavePoint::HalfWritten, {0, 1}}));
 
 TEST_P(Killed, LeavesNothingThatLies) {

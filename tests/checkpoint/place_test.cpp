@@ -98,7 +98,8 @@ TEST(FolderOfCheckpoints, CountsWhatWasSavedWhileItWaitedForThePlace) {
   {
     CheckpointWriter writer(elsewhere.path(), alone);
     ASSERT_TRUE(save(writer, 7).committed);
-    auto record = nlohmann::json::parse(base::read_file(elsewhere.at(checkpoint_files::kOwnerFile)));
+    auto record =
+        nlohmann::json::parse(base::read_file(elsewhere.at(checkpoint_files::kOwnerFile)));
     record["boot"] = "of another host";
     folder.file(checkpoint_files::kOwnerFile, record.dump());
   }

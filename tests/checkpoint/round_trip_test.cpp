@@ -70,7 +70,8 @@ TEST(RoundTrip, EachRankWritesAnEvenShareAndEveryByteOnce) {
     const base::FileSource shard(
         folder.at(fmt::format("step-00000001/shard-{:05}-of-00004.safetensors", rank)));
     EXPECT_NEAR(static_cast<double>(shard.size()), static_cast<double>(state_bytes) / 4, 100e3);
-    for (const formats::TensorInfo& tensor : formats::read_safetensors(shard).tensors) {  // as others read it
+    for (const formats::TensorInfo& tensor :
+         formats::read_safetensors(shard).tensors) {  // as others read it
       bytes += tensor.size_bytes;
     }
   }

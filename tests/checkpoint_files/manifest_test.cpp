@@ -40,7 +40,8 @@ std::string refused(const checkpoint_files::Manifest& manifest) {
 
 TEST(Manifest, ComesBackAsItWas) {
   const checkpoint_files::Manifest before = sample();
-  const checkpoint_files::Manifest after = checkpoint_files::parse_manifest("m", checkpoint_files::manifest_text(before));
+  const checkpoint_files::Manifest after =
+      checkpoint_files::parse_manifest("m", checkpoint_files::manifest_text(before));
   EXPECT_EQ(after.step, 100);
   EXPECT_EQ(after.sequence, 7u);
   EXPECT_EQ(after.created_s, 1'700'000'000);
@@ -60,7 +61,8 @@ TEST(Manifest, EveryFlippedBitIsSeen) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = text;
       damaged[i] = static_cast<char>(damaged[i] ^ 1 << bit);
-      EXPECT_THROW(checkpoint_files::parse_manifest("m", damaged), FormatError) << "bit " << bit << " of byte " << i;
+      EXPECT_THROW(checkpoint_files::parse_manifest("m", damaged), FormatError)
+          << "bit " << bit << " of byte " << i;
     }
   }
 }
@@ -74,7 +76,8 @@ TEST(Manifest, EveryShorterOneIsSeen) {
 }
 
 TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
-  const auto refuses = [](const checkpoint_files::ManifestAttachment& attachment, const char* reason) {
+  const auto refuses = [](const checkpoint_files::ManifestAttachment& attachment,
+                          const char* reason) {
     checkpoint_files::Manifest manifest = sample();
     manifest.attachments.push_back(attachment);
     EXPECT_THAT(refused(manifest), HasSubstr(reason)) << attachment.name;

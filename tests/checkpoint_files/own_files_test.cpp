@@ -10,10 +10,11 @@ namespace {
 TEST(OwnFiles, HaveTheNamesThatLockstepGives) {
   EXPECT_EQ(checkpoint_files::shard_name(1, 4), "shard-00001-of-00004.safetensors");
   EXPECT_EQ(checkpoint_files::shard_name(1, 4, 7), "shard-00001-of-00004-save-7.safetensors");
-  for (const std::string& name :
-       {std::string("manifest.json"), checkpoint_files::shard_name(0, 1), checkpoint_files::shard_name(7, 8, 0),
-        checkpoint_files::shard_name(123456, 200000, 12345678901), checkpoint_files::attachment_file_name("tokenizer.json"),
-        checkpoint_files::attachment_file_name("labels.txt", 7)}) {
+  for (const std::string& name : {std::string("manifest.json"), checkpoint_files::shard_name(0, 1),
+                                  checkpoint_files::shard_name(7, 8, 0),
+                                  checkpoint_files::shard_name(123456, 200000, 12345678901),
+                                  checkpoint_files::attachment_file_name("tokenizer.json"),
+                                  checkpoint_files::attachment_file_name("labels.txt", 7)}) {
     EXPECT_TRUE(checkpoint_files::is_own_file(name)) << name;
   }
 }

@@ -30,7 +30,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr checkpoint_files::OwnerTimes kShort{.beat = milliseconds(20), .patience = milliseconds(200)};
+constexpr checkpoint_files::OwnerTimes kShort{.beat = milliseconds(20),
+                                              .patience = milliseconds(200)};
 
 std::string record_in(const TempFolder& folder) {
   return folder.at(checkpoint_files::kOwnerFile);
@@ -95,7 +96,8 @@ TEST(PlaceOwner, TakesAtOnceWhatAKilledRunLeft) {
   const TempFolder folder;
   leave_record(folder.path());
   ASSERT_TRUE(std::filesystem::exists(record_in(folder)));
-  checkpoint_files::claim_place(folder.path())->check();  // with its patience of half a minute untouched
+  checkpoint_files::claim_place(folder.path())
+      ->check();  // with its patience of half a minute untouched
 }
 
 TEST(PlaceOwner, WaitsForASignOfARunOnAnotherHost) {
@@ -132,7 +134,8 @@ TEST(PlaceOwner, TakesAPlaceThatIsGivenUpWhileItWaits) {
   {
     const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
     owner->check();
-    EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }), HasSubstr("is in use"));
+    EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }),
+                HasSubstr("is in use"));
   }
   log::set_sink({});
   EXPECT_EQ(num_waits, 1);
@@ -152,7 +155,8 @@ TEST(PlaceOwner, SurvivesThatTheFolderIsCleared) {
   const auto owner = checkpoint_files::claim_place(folder.path(), kShort);
   std::filesystem::remove(record_in(folder));
   owner->check();
-  EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }), HasSubstr("is in use"));
+  EXPECT_THAT(refusal([&] { checkpoint_files::claim_place(folder.path()); }),
+              HasSubstr("is in use"));
 }
 
 TEST(PlaceOwner, LeavesNoEmptyFolders) {

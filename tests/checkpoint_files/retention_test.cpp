@@ -20,7 +20,8 @@ std::vector<checkpoint_files::KeptCheckpoint> hourly(int count) {
 }
 
 TEST(Retention, KeepsTheLast) {
-  EXPECT_THAT(checkpoint_files::superfluous(hourly(5), {.keep_last = 2}), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(checkpoint_files::superfluous(hourly(5), {.keep_last = 2}),
+              ElementsAre("0", "1", "2"));
   EXPECT_THAT(checkpoint_files::superfluous(hourly(2), {.keep_last = 2}), IsEmpty());
   EXPECT_THAT(checkpoint_files::superfluous({}, {.keep_last = 1}), IsEmpty());
 }
@@ -44,7 +45,8 @@ TEST(Retention, KeepsTheBest) {
 }
 
 TEST(Retention, KeepsOnePerSoMuchTime) {
-  EXPECT_THAT(checkpoint_files::superfluous(hourly(6), {.keep_last = 1, .keep_every = std::chrono::hours(2)}),
+  EXPECT_THAT(checkpoint_files::superfluous(hourly(6),
+                                            {.keep_last = 1, .keep_every = std::chrono::hours(2)}),
               ElementsAre("1", "3"));
 }
 

@@ -86,9 +86,9 @@ struct Node {
     base::FdPair in = base::make_pipe();
     base::FdPair out = base::make_pipe();
     process = base::Process({.argv = {"/proc/self/exe"},
-                       .env = {{kNodeVariable, std::to_string(number)}},
-                       .stdin_fd = in.read.get(),
-                       .stdout_fd = out.write.get()});
+                             .env = {{kNodeVariable, std::to_string(number)}},
+                             .stdin_fd = in.read.get(),
+                             .stdout_fd = out.write.get()});
     input = std::move(in.write);
     output = std::move(out.read);
   }

@@ -48,7 +48,8 @@ void expect_every_rank(const base::Output& output) {
 
 TEST(Mpirun, OnOneHostFormsAGroup) {
   LOCKSTEP_NEEDS("mpi", mpi_refusal());
-  const base::Output output = base::run_process({.argv = mpirun({"-n", "4"})}, base::Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = mpirun({"-n", "4"})}, base::Deadline::after(kPatience));
   expect_every_rank(output);
   EXPECT_THAT(output.err, AllOf(HasSubstr("4 ranks from mpirun"), HasSubstr("backend shm")));
 }
@@ -60,7 +61,8 @@ class MpirunOnTwoHosts : public ::testing::Test {
     LOCKSTEP_NEEDS("mpi", mpi_refusal());
     LOCKSTEP_NEEDS("namespaces", nodes_refusal());
     nodes_.emplace(2);
-    agent_ = (std::filesystem::temp_directory_path() / ("lockstep-mpi-" + base::make_job_id())).string();
+    agent_ =
+        (std::filesystem::temp_directory_path() / ("lockstep-mpi-" + base::make_job_id())).string();
     const base::ProcessOptions shell = nodes_->inside(1, {.argv = {"sh", "-c", "\"$*\""}});
     const std::string text = fmt::format("#!/bin/sh\nshift\nexec {}\n", fmt::join(shell.argv, " "));
     const base::UniqueFd file = base::open_file(agent_, O_WRONLY | O_CREAT | O_EXCL, 0700);
@@ -77,7 +79,7 @@ class MpirunOnTwoHosts : public ::testing::Test {
       arguments.insert(arguments.end(), {"-x", name});
     }
     return base::run_process(nodes_->inside(0, {.argv = mpirun(arguments), .env = env}),
-                       base::Deadline::after(kPatience));
+                             base::Deadline::after(kPatience));
   }
 
   std::optional<TestNodes> nodes_;
@@ -86,8 +88,8 @@ class MpirunOnTwoHosts : public ::testing::Test {
 
 TEST_F(MpirunOnTwoHosts, FormsAGroupAtTheMastersAddress) {
   const base::Output output = run({{"MASTER_ADDR", nodes_->address(0)},
-                             {"MASTER_PORT", "29500"},
-                             {"LOCKSTEP_JOB_SECRET", base::make_secret()}});
+                                   {"MASTER_PORT", "29500"},
+                                   {"LOCKSTEP_JOB_SECRET", base::make_secret()}});
   expect_every_rank(output);
   EXPECT_THAT(output.err, HasSubstr("4 ranks from mpirun; backend hierarchical"));
 }

@@ -106,8 +106,8 @@ void step_with_bar(Group& group) {
 std::string ask_for_password() {
   const lockstep::base::UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
   if (!terminal) {
-    throw NoPassword(
-        fmt::format("cannot ask for the password: /dev/tty: {}", lockstep::base::errno_text(errno)));
+    throw NoPassword(fmt::format("cannot ask for the password: /dev/tty: {}",
+                                 lockstep::base::errno_text(errno)));
   }
   termios found{};
   ::tcgetattr(terminal.get(), &found);

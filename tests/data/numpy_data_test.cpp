@@ -6,8 +6,8 @@
 #include <lockstep/data/numpy_data.h>
 
 #include "base/unique_fd.h"
-#include "formats/npy.h"
 #include "formats/archive/zip_writer.h"
+#include "formats/npy.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 
@@ -34,7 +34,8 @@ TEST(NumpyData, RowsKeepTheirTypeAndTargetsBecomeInt64) {
   const TempFolder folder;
   const std::string input =
       write_npy<float>(folder.at("x.npy"), formats::DType::F32, {3, 2, 1}, {0, 1, 2, 3, 4, 5});
-  const std::string target = write_npy<int32_t>(folder.at("y.npy"), formats::DType::I32, {3}, {7, 8, 9});
+  const std::string target =
+      write_npy<int32_t>(folder.at("y.npy"), formats::DType::I32, {3}, {7, 8, 9});
   const auto data = open_numpy(input, target);
   ASSERT_EQ(data->size(), 3);
   const Batch batch = data->batch(kKeys);
@@ -50,8 +51,8 @@ std::string write_npz(const TempFolder& folder, const char* input, const char* t
   const std::string path = folder.at("both.npz");
   formats::ZipWriter zip(path);
   for (const char* name : {input, target}) {
-    const std::string array =
-        base::read_file(write_npy<uint8_t>(folder.at("part.npy"), formats::DType::U8, {3, 2}, {0, 1, 2, 3, 4, 5}));
+    const std::string array = base::read_file(
+        write_npy<uint8_t>(folder.at("part.npy"), formats::DType::U8, {3, 2}, {0, 1, 2, 3, 4, 5}));
     zip.add(std::string(name) + ".npy", array);
   }
   zip.finish();
@@ -70,9 +71,11 @@ TEST(NumpyData, ReadsBothFromOneNpz) {
 
 TEST(NumpyData, RefusesWhatItCannotRead) {
   const TempFolder folder;
-  const std::string three = write_npy<float>(folder.at("3.npy"), formats::DType::F32, {3}, {0, 1, 2});
+  const std::string three =
+      write_npy<float>(folder.at("3.npy"), formats::DType::F32, {3}, {0, 1, 2});
   const std::string two = write_npy<float>(folder.at("2.npy"), formats::DType::F32, {2}, {0, 1});
-  const std::string wide = write_npy<uint16_t>(folder.at("w.npy"), formats::DType::U16, {3}, {0, 1, 2});
+  const std::string wide =
+      write_npy<uint16_t>(folder.at("w.npy"), formats::DType::U16, {3}, {0, 1, 2});
   const std::string none = write_npy<float>(folder.at("0.npy"), formats::DType::F32, {0}, {});
   EXPECT_THAT(refusal([&] { open_numpy(three, two); }), HasSubstr("3 rows of input and 2 of"));
   EXPECT_THAT(refusal([&] { open_numpy(three); }), HasSubstr("has no targets"));

@@ -12,7 +12,8 @@ namespace {
 TEST(PictureText, AsciiIsDarkWhereThePictureIs) {
   at::Tensor picture = at::zeros({3, 4, 3});
   picture.select(2, 1).fill_(1);
-  EXPECT_EQ(data::picture_text({picture, picture}, data::PictureStyle::Ascii), " @    @\n @    @\n");
+  EXPECT_EQ(data::picture_text({picture, picture}, data::PictureStyle::Ascii),
+            " @    @\n @    @\n");
 }
 
 TEST(PictureText, ColourNamesTheUpperAndTheLowerPixel) {
@@ -29,8 +30,9 @@ TEST(PictureText, OfNoPicturesIsEmpty) {
 
 TEST(PictureText, RefusesOtherTensors) {
   EXPECT_THROW(data::picture_text({at::ones({1, 4, 4})}, data::PictureStyle::Ascii), UsageError);
-  EXPECT_THROW(data::picture_text({at::ones({3, 4, 4}), at::ones({3, 4, 5})}, data::PictureStyle::Ascii),
-               UsageError);
+  EXPECT_THROW(
+      data::picture_text({at::ones({3, 4, 4}), at::ones({3, 4, 5})}, data::PictureStyle::Ascii),
+      UsageError);
 }
 
 }  // namespace

@@ -14,9 +14,9 @@
 #include <lockstep/data/token_data.h>
 
 #include "data/data_support.h"
-#include "pictures/picture_files.h"
 #include "formats/npy.h"
 #include "formats/token_file.h"
+#include "pictures/picture_files.h"
 #include "support/s3_server.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
@@ -41,11 +41,13 @@ class RemoteData : public ::testing::Test {
     folder_.file("buckets/data/a.tar", test::tar_bytes({{"1.jpg", picture}, {"1.cls", "5"}}));
     folder_.file("buckets/data/a.txt", "one two three four five six seven");
     folder_.file("buckets/data/a.jsonl", "{\"text\": \"fine\", \"label\": 1}\n");
-    formats::NpyWriter writer(folder_.at("buckets/data/y.npy"), formats::DType::I8, std::vector<int64_t>{3});
+    formats::NpyWriter writer(folder_.at("buckets/data/y.npy"), formats::DType::I8,
+                              std::vector<int64_t>{3});
     const std::string values = "\x01\x02\x03";
     writer.append(std::as_bytes(std::span(values)));
     writer.finish();
-    formats::TokenWriter tokens(folder_.at("buckets/data/t.bin"), formats::TokenLayout::LlmcGpt2, 5);
+    formats::TokenWriter tokens(folder_.at("buckets/data/t.bin"), formats::TokenLayout::LlmcGpt2,
+                                5);
     tokens.append(std::vector<uint32_t>{1, 2, 3, 4, 5});
     tokens.finish();
     server_ = std::make_unique<test::S3Server>(folder_.at("buckets"));

@@ -27,8 +27,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::string write_tokens(const std::string& path, formats::TokenLayout layout, uint32_t first, size_t count,
-                         uint32_t step = 1) {
+std::string write_tokens(const std::string& path, formats::TokenLayout layout, uint32_t first,
+                         size_t count, uint32_t step = 1) {
   std::vector<uint32_t> ids;
   for (size_t i = 0; i < count; ++i) {
     ids.push_back(first + static_cast<uint32_t>(i) * step);
@@ -46,12 +46,12 @@ std::vector<int64_t> sample(const Dataset& data, int64_t index) {
 
 TEST(TokenData, CutsEachFileIntoSequencesAndDropsItsTail) {
   const TempFolder folder;
-  const auto data =
-      open_tokens({write_tokens(folder.at("a.bin"), formats::TokenLayout::LlmcGpt2, 0, 11),
-                   write_tokens(folder.at("b.bin"), formats::TokenLayout::LlmcGpt2, 500, 3),
-                   write_tokens(folder.at("c.bin"), formats::TokenLayout::NanoGpt, 100, 8),
-                   write_tokens(folder.at("d.bin"), formats::TokenLayout::LlmcLlama3, 70000, 9, 1000)},
-                  {.sequence_length = 4});
+  const auto data = open_tokens(
+      {write_tokens(folder.at("a.bin"), formats::TokenLayout::LlmcGpt2, 0, 11),
+       write_tokens(folder.at("b.bin"), formats::TokenLayout::LlmcGpt2, 500, 3),
+       write_tokens(folder.at("c.bin"), formats::TokenLayout::NanoGpt, 100, 8),
+       write_tokens(folder.at("d.bin"), formats::TokenLayout::LlmcLlama3, 70000, 9, 1000)},
+      {.sequence_length = 4});
   ASSERT_EQ(data->size(), 2 + 0 + 2 + 2);
   EXPECT_THAT(sample(*data, 0), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(sample(*data, 1), ElementsAre(4, 5, 6, 7));

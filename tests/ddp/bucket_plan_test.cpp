@@ -21,8 +21,9 @@ TEST(BucketPlan, TheFirstBucketIsSmaller) {
   const std::vector<ddp::GradientSize> sizes(4, {10, kFloat});
   EXPECT_EQ(ddp::plan_buckets(sizes, {3, 2, 1, 0}, {.bucket_bytes = 30, .first_bucket_bytes = 10}),
             (Buckets{{3}, {2, 1, 0}}));
-  EXPECT_EQ(ddp::plan_buckets(sizes, {3, 2, 1, 0}, {.bucket_bytes = 10, .first_bucket_bytes = 1000}),
-            (Buckets{{3}, {2}, {1}, {0}}));
+  EXPECT_EQ(
+      ddp::plan_buckets(sizes, {3, 2, 1, 0}, {.bucket_bytes = 10, .first_bucket_bytes = 1000}),
+      (Buckets{{3}, {2}, {1}, {0}}));
 }
 
 TEST(BucketPlan, AGradientLargerThanABucketHasOneOfItsOwn) {
@@ -34,8 +35,9 @@ TEST(BucketPlan, AGradientLargerThanABucketHasOneOfItsOwn) {
 TEST(BucketPlan, TypesAreNotMixedAndBucketsComeInTheOrderInWhichTheyAreFull) {
   const std::vector<ddp::GradientSize> sizes = {
       {8, kFloat}, {8, kDouble}, {8, kFloat}, {8, kDouble}, {8, kFloat}};
-  EXPECT_EQ(ddp::plan_buckets(sizes, {4, 3, 2, 1, 0}, {.bucket_bytes = 100, .first_bucket_bytes = 100}),
-            (Buckets{{3, 1}, {4, 2, 0}}));
+  EXPECT_EQ(
+      ddp::plan_buckets(sizes, {4, 3, 2, 1, 0}, {.bucket_bytes = 100, .first_bucket_bytes = 100}),
+      (Buckets{{3, 1}, {4, 2, 0}}));
 }
 
 TEST(BucketPlan, NothingMakesNoBucket) {

@@ -263,8 +263,8 @@ TEST(PowerSgdState, EqualsPyTorch) {
     ASSERT_EQ(golden.size(), 16U);
     const Parameters parameters = make_parameters({{8, 10}, {5}, {6, 2, 4}, {3, 3}});
     const auto buckets = make_buckets(parameters, {{3, 2}, {1, 0}}, group);
-    const auto hook =
-        ddp::make_power_sgd({.rank = 2, .start_step = kStart, .min_compression_rate = 1.5}, first_q);
+    const auto hook = ddp::make_power_sgd(
+        {.rank = 2, .start_step = kStart, .min_compression_rate = 1.5}, first_q);
     for (int step = 0; step < 8; ++step) {
       fill(buckets, parameters, step, group.rank());
       run_hook(*hook, buckets, group);

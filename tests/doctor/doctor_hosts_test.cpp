@@ -45,7 +45,8 @@ TEST(JudgeHosts, Clocks) {
   EXPECT_EQ(off[0].found, "the clock of a is 0.7 s ahead of this host's");
   EXPECT_EQ(off[1].found, "the clock of b is 7.2 s behind this host's");
   // A slow answer cannot tell.
-  EXPECT_THAT(statuses(doctor::judge_clocks({{"a", 0.7, 0.6}})), ElementsAre(doctor::CheckStatus::Ok));
+  EXPECT_THAT(statuses(doctor::judge_clocks({{"a", 0.7, 0.6}})),
+              ElementsAre(doctor::CheckStatus::Ok));
 }
 
 TEST(JudgeHosts, Programs) {
@@ -53,10 +54,11 @@ TEST(JudgeHosts, Programs) {
   ASSERT_THAT(same, SizeIs(1));
   EXPECT_EQ(same[0].found, "0.1.0 (build x) on all 2 hosts");
   const auto other = doctor::judge_programs({{"a", "0.2.0", "z", ""},
-                                     {"b", "0.1.0", "x", ""},
-                                     {"c", "0.1.0", "y", ""},
-                                     {"d", "0.1.0", "x", ""}});
-  ASSERT_THAT(statuses(other), ElementsAre(doctor::CheckStatus::Problem, doctor::CheckStatus::Note));
+                                             {"b", "0.1.0", "x", ""},
+                                             {"c", "0.1.0", "y", ""},
+                                             {"d", "0.1.0", "x", ""}});
+  ASSERT_THAT(statuses(other),
+              ElementsAre(doctor::CheckStatus::Problem, doctor::CheckStatus::Note));
   EXPECT_EQ(other[0].found, "a has version 0.2.0, others have 0.1.0");
   EXPECT_EQ(other[1].found, "c has another build of 0.1.0 (y, others x)");
 }
@@ -67,15 +69,16 @@ TEST(JudgeHosts, Torch) {
       doctor::judge_torch({{"a", "", "", "2.11"}, {"b", "", "", ""}, {"c", "", "", "2.11"}});
   ASSERT_THAT(statuses(missing), ElementsAre(doctor::CheckStatus::Problem));
   EXPECT_EQ(missing[0].found, "b has no lockstep-torch, others have 2.11");
-  EXPECT_THAT(statuses(doctor::judge_torch({{"a", "", "", ""}})), ElementsAre(doctor::CheckStatus::Note));
+  EXPECT_THAT(statuses(doctor::judge_torch({{"a", "", "", ""}})),
+              ElementsAre(doctor::CheckStatus::Note));
 }
 
 TEST(JudgeHosts, Names) {
   const doctor::NameFinding well{"a", {"a", {"10.0.0.1"}, ""}, "10.0.0.1", "eth0"};
   EXPECT_EQ(doctor::judge_names({well})[0].found, "a 10.0.0.1 (eth0)");
   const auto ill = doctor::judge_names({well,
-                                {"b", {"b", {"127.0.1.1"}, ""}, "10.0.0.2", "eth1"},
-                                {"c", {"c", {}, "unknown"}, "10.0.0.3", "eth0"}});
+                                        {"b", {"b", {"127.0.1.1"}, ""}, "10.0.0.2", "eth1"},
+                                        {"c", {"c", {}, "unknown"}, "10.0.0.3", "eth0"}});
   ASSERT_THAT(statuses(ill), ElementsAre(doctor::CheckStatus::Note, doctor::CheckStatus::Problem));
   EXPECT_THAT(ill[0].fix, HasSubstr("\"10.0.0.2 b\" in /etc/hosts there, or set "
                                     "GLOO_SOCKET_IFNAME=eth1"));
@@ -85,10 +88,12 @@ TEST(JudgeHosts, Names) {
 TEST(JudgeHosts, Ports) {
   EXPECT_EQ(doctor::judge_ports(6, {})[0].found, "each host reaches each other, 6 pairs");
   EXPECT_EQ(doctor::judge_ports(0, {})[0].found, "one host: nobody to reach");
-  const auto blocked = doctor::judge_ports(6, {{"a", "b at 10.0.0.2:4000", "no answer within 2 s"}});
+  const auto blocked =
+      doctor::judge_ports(6, {{"a", "b at 10.0.0.2:4000", "no answer within 2 s"}});
   ASSERT_THAT(statuses(blocked), ElementsAre(doctor::CheckStatus::Problem));
   EXPECT_EQ(blocked[0].found, "a cannot reach b at 10.0.0.2:4000: no answer within 2 s");
-  const auto many = doctor::judge_ports(240, std::vector<doctor::ReachFinding>(50, {"a", "b", "x"}));
+  const auto many =
+      doctor::judge_ports(240, std::vector<doctor::ReachFinding>(50, {"a", "b", "x"}));
   ASSERT_THAT(many, SizeIs(21));
   EXPECT_EQ(many.back().found, "and 30 more of 240 pairs");
 }
@@ -104,7 +109,8 @@ TEST(JudgeHosts, Storage) {
 
 TEST(JudgeHosts, Links) {
   EXPECT_THAT(doctor::judge_links({}), IsEmpty());
-  const auto slow = doctor::judge_links({{"a", "b", 10, 1.2}, {"b", "a", 10, 1.1}, {"a", "c", 10, 0.1}});
+  const auto slow =
+      doctor::judge_links({{"a", "b", 10, 1.2}, {"b", "a", 10, 1.1}, {"a", "c", 10, 0.1}});
   ASSERT_THAT(statuses(slow), ElementsAre(doctor::CheckStatus::Note));
   EXPECT_EQ(slow[0].found, "a -> c has 0.1 GB/s, the median is 1.1");
 }
@@ -126,7 +132,7 @@ TEST(LinkRounds, GiveAHostOneLinkAtATime) {
 
 TEST(HostsReport, TableAndJsonSayTheSame) {
   const doctor::HostsReport report{{{"ssh", doctor::CheckStatus::Problem, "bad", "mend"}},
-                           {{"a", "b", 85.4, 1.17}}};
+                                   {{"a", "b", 85.4, 1.17}}};
   EXPECT_EQ(doctor::hosts_table(report),
             "PROBLEM  ssh  bad\n              -> mend\n\n"
             "link    round trip    bandwidth\na -> b       85 us    1.17 GB/s\n");

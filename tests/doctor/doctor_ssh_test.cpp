@@ -68,8 +68,8 @@ class DoctorSsh : public SshTest {
 
   // A shell's command inside a machine.
   static void in_node(int node, const std::string& command) {
-    const base::Output output = base::run_process(nodes_->inside(node, {.argv = {"sh", "-c", command}}),
-                                      base::Deadline::after(kPatience));
+    const base::Output output = base::run_process(
+        nodes_->inside(node, {.argv = {"sh", "-c", command}}), base::Deadline::after(kPatience));
     ASSERT_TRUE(output.status.ok()) << command << output.err;
   }
 };
@@ -188,7 +188,7 @@ TEST_F(DoctorSsh, TableShowsChecksAndLinks) {
 
 TEST(DoctorHosts, OfThisHostNeedsNoSsh) {
   const base::Output output = run_lockstep({"doctor", "--hosts", "localhost,127.0.0.1", "--json"},
-                                     {{"LOCKSTEP_SSH", "/no/such/ssh"}});
+                                           {{"LOCKSTEP_SSH", "/no/such/ssh"}});
   EXPECT_EQ(output.status.code, 0) << output.out << output.err;
   EXPECT_THAT(Json::parse(output.out).at("links"), SizeIs(2));
 }
@@ -230,9 +230,9 @@ TEST(DoctorServe, AnswersGarbageWithAnErrorAndEndsWithItsInput) {
       "{\"do\": \"time\"}\n";
   base::write_all(input.write.get(), questions.data(), questions.size());
   input.write.reset();
-  const base::Output output =
-      base::run_process({.argv = {lockstep_program(), "doctor", "--serve"}, .stdin_fd = input.read.get()},
-                  base::Deadline::after(kPatience));
+  const base::Output output = base::run_process(
+      {.argv = {lockstep_program(), "doctor", "--serve"}, .stdin_fd = input.read.get()},
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0);
   const auto answers = lines(output.out);
   ASSERT_EQ(answers.size(), 8u) << output.out;  // the first says that it is ready

@@ -61,8 +61,8 @@ TEST_F(Doctor, Torch) {
   EXPECT_EQ(good[1].status, doctor::CheckStatus::Ok);
   const auto no_gloo = doctor::check_torch(script("echo libtorch 2.11.0"));
   EXPECT_EQ(no_gloo[1].status, doctor::CheckStatus::Problem);
-  const auto broken =
-      doctor::check_torch(script("echo 'libtorch_cpu.so: cannot open shared object' >&2; exit 127"));
+  const auto broken = doctor::check_torch(
+      script("echo 'libtorch_cpu.so: cannot open shared object' >&2; exit 127"));
   EXPECT_EQ(broken[0].status, doctor::CheckStatus::Problem);
   EXPECT_THAT(broken[0].found, HasSubstr("libtorch_cpu.so: cannot open shared object"));
   const auto missing = doctor::check_torch("/no/such/lockstep-torch");
@@ -73,8 +73,9 @@ TEST_F(Doctor, Torch) {
 
 TEST_F(Doctor, CudaToolkit) {
   EXPECT_THAT(doctor::check_cuda_toolkit("/no/nvcc").found, HasSubstr("none: fine"));
-  EXPECT_THAT(doctor::check_cuda_toolkit(script("echo header; echo 'tools, release 13.0, V13'")).found,
-              HasSubstr("release 13.0"));
+  EXPECT_THAT(
+      doctor::check_cuda_toolkit(script("echo header; echo 'tools, release 13.0, V13'")).found,
+      HasSubstr("release 13.0"));
 }
 
 TEST_F(Doctor, Driver) {
@@ -168,10 +169,14 @@ TEST_F(Doctor, Limits) {
 }
 
 TEST_F(Doctor, HostName) {
-  EXPECT_EQ(doctor::check_host_name("me", {}, "Name or service not known").status, doctor::CheckStatus::Problem);
-  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "::1"}, "").status, doctor::CheckStatus::Note);
-  EXPECT_THAT(doctor::check_host_name("me", {"127.0.1.1"}, "").fix, HasSubstr("GLOO_SOCKET_IFNAME"));
-  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "10.0.0.5"}, "").status, doctor::CheckStatus::Ok);
+  EXPECT_EQ(doctor::check_host_name("me", {}, "Name or service not known").status,
+            doctor::CheckStatus::Problem);
+  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "::1"}, "").status,
+            doctor::CheckStatus::Note);
+  EXPECT_THAT(doctor::check_host_name("me", {"127.0.1.1"}, "").fix,
+              HasSubstr("GLOO_SOCKET_IFNAME"));
+  EXPECT_EQ(doctor::check_host_name("me", {"127.0.1.1", "10.0.0.5"}, "").status,
+            doctor::CheckStatus::Ok);
 }
 
 TEST_F(Doctor, Isolation) {
@@ -181,9 +186,11 @@ TEST_F(Doctor, Isolation) {
 }
 
 TEST_F(Doctor, TableAndJsonSayTheSame) {
-  const std::vector<doctor::CheckResult> checks{
-      {.name = "a", .found = "fine"},
-      {.name = "longer", .status = doctor::CheckStatus::Problem, .found = "bad \xff", .fix = "mend"}};
+  const std::vector<doctor::CheckResult> checks{{.name = "a", .found = "fine"},
+                                                {.name = "longer",
+                                                 .status = doctor::CheckStatus::Problem,
+                                                 .found = "bad \xff",
+                                                 .fix = "mend"}};
   EXPECT_FALSE(doctor::is_healthy(checks));
   EXPECT_EQ(doctor::checks_table(checks),
             "ok       a       fine\nPROBLEM  longer  bad \xff\n                 -> mend\n");

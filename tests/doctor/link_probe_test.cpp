@@ -65,7 +65,8 @@ TEST(LinkProbe, StrangersAreSentAwayAndCostNothing) {
     EXPECT_TRUE(is_sent_away(stranger));
   }
   const base::Socket mute = base::Socket::connect(listener.endpoint(), deadline);
-  EXPECT_THAT(doctor::try_links({{listener.endpoint(), listener.token()}}, kTimeout), ElementsAre(""));
+  EXPECT_THAT(doctor::try_links({{listener.endpoint(), listener.token()}}, kTimeout),
+              ElementsAre(""));
 }
 
 TEST(LinkProbe, AnotherListenerIsNotMeasured) {

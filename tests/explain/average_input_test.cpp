@@ -30,10 +30,11 @@ TEST(AverageInput, IsBuiltInWithoutFlags) {
 }
 
 TEST(AverageInput, TakesTheUsersNumbers) {
-  const explain::AverageInput input = explain::parse_average_input({.gradients = "[[1, -2.5], [3, 4e2]]",
-                                                  .weights = "[0.5, 7]",
-                                                  .lr = "-0.25",
-                                                  .descend = true});
+  const explain::AverageInput input =
+      explain::parse_average_input({.gradients = "[[1, -2.5], [3, 4e2]]",
+                                    .weights = "[0.5, 7]",
+                                    .lr = "-0.25",
+                                    .descend = true});
   EXPECT_FALSE(input.built_in);
   EXPECT_EQ(input.gradients, (std::vector<std::vector<double>>{{1, -2.5}, {3, 400}}));
   EXPECT_EQ(input.weights, (std::vector<double>{0.5, 7}));
@@ -44,7 +45,8 @@ TEST(AverageInput, TakesTheUsersNumbers) {
 TEST(AverageInput, KeepsTheBuiltInWeightsWhereTheyFitAndStartsAtZeroElsewhere) {
   EXPECT_EQ(explain::parse_average_input({.gradients = "[[1, 2, 3]]"}).weights,
             (std::vector<double>{0.5, 0.3, 0.2}));
-  EXPECT_EQ(explain::parse_average_input({.gradients = "[[1, 2]]"}).weights, (std::vector<double>{0, 0}));
+  EXPECT_EQ(explain::parse_average_input({.gradients = "[[1, 2]]"}).weights,
+            (std::vector<double>{0, 0}));
 }
 
 TEST(AverageInput, RefusesWhatIsNoListOfRowsOfNumbers) {

@@ -14,10 +14,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // lockstep-torch without a launcher.
-base::Output run_alone(std::vector<std::string> arguments, std::map<std::string, std::string> env = {}) {
+base::Output run_alone(std::vector<std::string> arguments,
+                       std::map<std::string, std::string> env = {}) {
   arguments.insert(arguments.begin(), LOCKSTEP_BIN_DIR "/lockstep-torch");
   env.emplace("LC_ALL", "C.UTF-8");
-  return base::run_process({.argv = arguments, .env = env}, base::Deadline::after(std::chrono::seconds(30)));
+  return base::run_process({.argv = arguments, .env = env},
+                           base::Deadline::after(std::chrono::seconds(30)));
 }
 
 void expect_refused(const base::Output& output, const std::string& sentence) {
@@ -42,7 +44,8 @@ TEST(ExplainCommand, SpeaksTheLanguageOfTheLocale) {
   const base::Output korean =
       run_alone({"explain"}, {{"LC_ALL", ""}, {"LC_MESSAGES", ""}, {"LANG", "ko_KR.UTF-8"}});
   EXPECT_THAT(korean.out, HasSubstr("그래디언트"));
-  const base::Output told = run_alone({"explain", "list", "--lang", "en"}, {{"LC_ALL", "ko_KR.UTF-8"}});
+  const base::Output told =
+      run_alone({"explain", "list", "--lang", "en"}, {{"LC_ALL", "ko_KR.UTF-8"}});
   EXPECT_THAT(told.out, Not(HasSubstr("그래디언트")));
 }
 

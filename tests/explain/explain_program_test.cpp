@@ -27,7 +27,8 @@ class TorchCommand : public ::testing::Test {
     env.try_emplace("RANK", "");
     env.try_emplace("WORLD_SIZE", "");
     env.try_emplace("LOCKSTEP_RANK", "");
-    return base::run_process({.argv = arguments, .env = std::move(env)}, base::Deadline::after(kPatience));
+    return base::run_process({.argv = arguments, .env = std::move(env)},
+                             base::Deadline::after(kPatience));
   }
 
   TempFolder folder_;

@@ -14,7 +14,7 @@ const base::Output& explain(const std::vector<std::string>& arguments) {
     return found->second;
   }
   base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "explain"},
-                         .env = {{"LC_ALL", "C.UTF-8"}}};
+                               .env = {{"LC_ALL", "C.UTF-8"}}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   base::Output output = base::run_process(options, base::Deadline::after(std::chrono::seconds(60)));
   return outputs.emplace(arguments, std::move(output)).first->second;

@@ -51,7 +51,8 @@ TEST(Lessons, AverageRunsInAGroupOfOneWithOneRow) {
   Group alone = make_single_group();
   const explain::AverageInput input =
       explain::parse_average_input({.gradients = "[[1, 2]]", .weights = "[3, 4]", .lr = "0.5"});
-  const explain::Report report = explain::run_average(alone, {.language = explain::Language::Korean, .average = input});
+  const explain::Report report =
+      explain::run_average(alone, {.language = explain::Language::Korean, .average = input});
   EXPECT_EQ(report.data["average"], (std::vector<double>{1, 2}));
   EXPECT_EQ(report.data["weights_after"], (std::vector<std::vector<double>>{{3.5, 5}}));
   EXPECT_EQ(report.data["same_bits"], true);

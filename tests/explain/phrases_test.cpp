@@ -90,10 +90,12 @@ TEST(Phrases, KeysOfALessonAreUnique) {
 // `replicate` shows it: DistributedDataParallel compares names and shapes, and overwrites values.
 TEST(Phrases, ScratchSaysWhatHappensToAnotherSeed) {
   for (const explain::Language language : {explain::Language::English, explain::Language::Korean}) {
-    const std::string told = explain::Speaker(explain::scratch_phrases(), language)("wrap", "0.1", "1 MiB", 0);
+    const std::string told =
+        explain::Speaker(explain::scratch_phrases(), language)("wrap", "0.1", "1 MiB", 0);
     EXPECT_EQ(told.find("found out"), told.npos) << told;
     EXPECT_EQ(told.find("여기서 드러납니다"), told.npos) << told;
-    EXPECT_NE(told.find(language == explain::Language::English ? "overwritten" : "덮어쓰"), told.npos)
+    EXPECT_NE(told.find(language == explain::Language::English ? "overwritten" : "덮어쓰"),
+              told.npos)
         << told;
   }
 }

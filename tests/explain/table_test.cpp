@@ -12,7 +12,7 @@ namespace {
 
 TEST(RenderTable, AlignsNumbersRightAndTextLeft) {
   const explain::Table table{.header = {"rank", "who", "ear"},
-                    .rows = {{"0", "a", "0.5"}, {"10", "bcd", "-1"}}};
+                             .rows = {{"0", "a", "0.5"}, {"10", "bcd", "-1"}}};
   EXPECT_EQ(explain::render_table(table, 2),
             "  rank  who  ear\n"
             "  ----  ---  ---\n"
@@ -55,10 +55,11 @@ TEST(NumberFormat, WritesExtremeNumbersInScientificNotation) {
 TEST(RenderText, NumbersTheStepsAndHangsTheirLines) {
   explain::Report report{.title = "average: title"};
   report.steps.push_back({.sentence = std::string(60, 'a') + " " + std::string(60, 'b')});
-  report.steps.push_back({.sentence = "Then.", .table = explain::Table{.header = {"x"}, .rows = {{"1"}}}});
+  report.steps.push_back(
+      {.sentence = "Then.", .table = explain::Table{.header = {"x"}, .rows = {{"1"}}}});
   EXPECT_EQ(explain::render_text(report), "average: title\n\n1. " + std::string(60, 'a') + "\n   " +
-                                     std::string(60, 'b') +
-                                     "\n\n2. Then.\n\n    x\n    -\n    1\n");
+                                              std::string(60, 'b') +
+                                              "\n\n2. Then.\n\n    x\n    -\n    1\n");
 }
 
 TEST(RenderJson, KeepsTheOrderAndPutsListsOfNumbersOnOneLine) {

@@ -53,7 +53,8 @@ TEST(Crc32, OfTwoPiecesIsThatOfTheWhole) {
     const auto a = bytes.first(cut);
     const auto b = bytes.subspan(cut);
     EXPECT_EQ(formats::crc32(formats::crc32(0, a), b), whole) << cut;
-    EXPECT_EQ(formats::crc32_combine(formats::crc32(0, a), formats::crc32(0, b), b.size()), whole) << cut;
+    EXPECT_EQ(formats::crc32_combine(formats::crc32(0, a), formats::crc32(0, b), b.size()), whole)
+        << cut;
   }
 }
 

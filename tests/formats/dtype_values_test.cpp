@@ -21,8 +21,9 @@ using testing::IsNan;
 
 // The extremes of each type, as its specification lists them.
 TEST(DTypeValues, AreExact) {
-  EXPECT_THAT(values_of<uint16_t>(formats::DType::F16, {0x3c00, 0xc000, 0x7bff, 0x0001, 0x7c00, 0x7e00}),
-              ElementsAre(1, -2, 65504, std::ldexp(1, -24), INFINITY, IsNan()));
+  EXPECT_THAT(
+      values_of<uint16_t>(formats::DType::F16, {0x3c00, 0xc000, 0x7bff, 0x0001, 0x7c00, 0x7e00}),
+      ElementsAre(1, -2, 65504, std::ldexp(1, -24), INFINITY, IsNan()));
   EXPECT_THAT(values_of<uint16_t>(formats::DType::BF16, {0x3f80, 0xc000, 0x0001, 0xff80, 0x7fc0}),
               ElementsAre(1, -2, std::ldexp(1, -133), -INFINITY, IsNan()));
   EXPECT_THAT(values_of<uint8_t>(formats::DType::F8E4M3, {0x38, 0xc0, 0x7e, 0x01, 0x7f, 0xff}),
@@ -38,7 +39,8 @@ TEST(DTypeValues, AreExact) {
   EXPECT_THAT(values_of<float>(formats::DType::C64, {0.5f, -3.0f}), ElementsAre(0.5, -3));
   EXPECT_THAT(values_of<double>(formats::DType::F64, {0.1}), ElementsAre(0.1));
   EXPECT_TRUE(formats::is_float(formats::DType::C128));
-  EXPECT_FALSE(formats::is_float(formats::DType::I64) || formats::is_float(formats::DType::Bool) || formats::is_float(formats::DType::F4));
+  EXPECT_FALSE(formats::is_float(formats::DType::I64) || formats::is_float(formats::DType::Bool) ||
+               formats::is_float(formats::DType::F4));
 }
 
 }  // namespace

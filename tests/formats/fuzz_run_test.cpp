@@ -67,12 +67,12 @@ Result run(const Reader& reader, std::chrono::seconds duration) {
   const TempFolder artifacts;
   write_corpus(corpus, reader);
   Result result;
-  result.output =
-      base::run_process({.argv = {program_of(reader), fmt::format("-max_total_time={}", duration.count()),
-                            fmt::format("-max_len={}", kMaxSeedBytes), "-timeout=10",
-                            "-rss_limit_mb=2048", "-print_final_stats=1",
-                            "-artifact_prefix=" + artifacts.path() + "/", corpus.path()}},
-                  base::Deadline::after(duration + std::chrono::seconds(60)));
+  result.output = base::run_process(
+      {.argv = {program_of(reader), fmt::format("-max_total_time={}", duration.count()),
+                fmt::format("-max_len={}", kMaxSeedBytes), "-timeout=10", "-rss_limit_mb=2048",
+                "-print_final_stats=1", "-artifact_prefix=" + artifacts.path() + "/",
+                corpus.path()}},
+      base::Deadline::after(duration + std::chrono::seconds(60)));
   const std::string& text = result.output.err;
   result.line = fmt::format("{}: {} executions in {} s, {} edges, corpus {}", reader.name,
                             found(text, "stat::number_of_executed_units: *([0-9]+)"),

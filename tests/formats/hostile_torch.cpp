@@ -1,6 +1,6 @@
 #include "formats/hostile.h"
-#include "formats/torch/pickler.h"
 #include "formats/support.h"
+#include "formats/torch/pickler.h"
 
 namespace lockstep::test {
 
@@ -20,11 +20,12 @@ struct Spoilt {
                                                         {"r/version", "3\n"}};
 
   std::string file() const {
-    formats::PickleValue root{.kind = Kind::Dict,
-                     .items = {formats::PickleValue::of("w"), formats::PickleValue::of_tensor(0)}};
-    const std::string text =
-        formats::pickle(root, std::vector{tensor},
-               std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
+    formats::PickleValue root{
+        .kind = Kind::Dict,
+        .items = {formats::PickleValue::of("w"), formats::PickleValue::of_tensor(0)}};
+    const std::string text = formats::pickle(
+        root, std::vector{tensor},
+        std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = claimed_bytes}});
     std::vector<std::pair<std::string, std::string>> records{{"r/data.pkl", text + after_pickle},
                                                              {"r/data/0", record}};
     records.insert(records.end(), more.begin(), more.end());
@@ -44,12 +45,16 @@ std::string more(std::vector<std::pair<std::string, std::string>> records) {
 }
 
 std::string two_of_one_name() {
-  formats::PickleValue inner{.kind = Kind::Dict, .items = {formats::PickleValue::of("b"), formats::PickleValue::of_tensor(0)}};
+  formats::PickleValue inner{
+      .kind = Kind::Dict,
+      .items = {formats::PickleValue::of("b"), formats::PickleValue::of_tensor(0)}};
   formats::PickleValue root{
       .kind = Kind::Dict,
-      .items = {formats::PickleValue::of("a.b"), formats::PickleValue::of_tensor(0), formats::PickleValue::of("a"), inner}};
-  const std::string text = formats::pickle(root, std::vector<formats::PickledTensor>{{.shape = {}, .strides = {}}},
-                                  std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = 4}});
+      .items = {formats::PickleValue::of("a.b"), formats::PickleValue::of_tensor(0),
+                formats::PickleValue::of("a"), inner}};
+  const std::string text =
+      formats::pickle(root, std::vector<formats::PickledTensor>{{.shape = {}, .strides = {}}},
+                      std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = 4}});
   return zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}});
 }
 

@@ -1,9 +1,9 @@
 #include "formats/archive/crc32.h"
+#include "formats/archive/zip_format.h"
+#include "formats/archive/zip_writer.h"
 #include "formats/hostile.h"
 #include "formats/little_endian.h"
 #include "formats/support.h"
-#include "formats/archive/zip_format.h"
-#include "formats/archive/zip_writer.h"
 
 namespace lockstep::test {
 

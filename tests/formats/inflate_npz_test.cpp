@@ -15,7 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::unique_ptr<base::ByteSource> inflated(std::string_view bytes, const formats::InflateLimits& limits = {}) {
+std::unique_ptr<base::ByteSource> inflated(std::string_view bytes,
+                                           const formats::InflateLimits& limits = {}) {
   return formats::inflate_npz(std::make_unique<base::MemorySource>(test::source_of(bytes)), limits);
 }
 
@@ -29,7 +30,8 @@ TEST(InflateNpz, ReadsWhatNumpyCompressed) {
   const base::MemorySource expected = test::source_of(stored);
   const auto source = inflated(deflated);
   EXPECT_EQ(source->name(), "x");
-  const std::vector<formats::TensorInfo> expected_arrays = formats::read_npz(formats::ZipReader(expected));
+  const std::vector<formats::TensorInfo> expected_arrays =
+      formats::read_npz(formats::ZipReader(expected));
   const std::vector<formats::TensorInfo> arrays = formats::read_npz(formats::ZipReader(*source));
   ASSERT_EQ(arrays.size(), expected_arrays.size() + 1);
   for (size_t i = 0; i < expected_arrays.size(); ++i) {
@@ -60,11 +62,13 @@ TEST(InflateNpz, KeepsToItsLimit) {
 TEST(InflateNpz, RefusesEveryTruncationAndSeesEveryFlippedBit) {
   const std::string bytes = test::golden("deflated.npz");
   test::for_each_cut(bytes, [](std::string_view cut) {
-    EXPECT_NE(test::refusal([&] { formats::read_npz(formats::ZipReader(*inflated(cut))); }), "") << cut.size();
+    EXPECT_NE(test::refusal([&] { formats::read_npz(formats::ZipReader(*inflated(cut))); }), "")
+        << cut.size();
   });
   const base::MemorySource source = test::source_of(bytes);
   const formats::ZipReader zip(source, {.may_deflate = true});
-  const formats::ZipEntry& entry = zip.entries().front();  // its last byte has bits that mean nothing
+  const formats::ZipEntry& entry =
+      zip.entries().front();  // its last byte has bits that mean nothing
   test::for_each_flip(bytes, entry.data_offset, entry.data_offset + entry.file_bytes() - 1,
                       [](std::string_view flipped, size_t byte) {
                         EXPECT_NE(test::refusal([&] { inflated(flipped); }), "") << byte;

@@ -28,9 +28,10 @@ std::string golden_path(const std::string& name) {
 }
 
 base::Output inspect(std::vector<std::string> arguments,
-               const std::map<std::string, std::string>& env = {}) {
+                     const std::map<std::string, std::string>& env = {}) {
   arguments.insert(arguments.begin(), {LOCKSTEP_BIN_DIR "/lockstep", "inspect"});
-  return base::run_process({.argv = std::move(arguments), .env = env}, base::Deadline::after(kPatience));
+  return base::run_process({.argv = std::move(arguments), .env = env},
+                           base::Deadline::after(kPatience));
 }
 
 std::string output_of(const std::vector<std::string>& arguments) {
@@ -80,7 +81,8 @@ TEST_F(Inspect, NamesCannotDriveTheTerminal) {
       "w\x1b[31m\r\n\xc2\x9b"
       "31m\xe2\x80\xae한글";
   const std::string path = folder_.at("evil.safetensors");
-  formats::SafetensorsWriter writer(path, {{.name = name, .shape = {1}}}, {{"k\x07", "v\x1b]0;x\x07"}});
+  formats::SafetensorsWriter writer(path, {{.name = name, .shape = {1}}},
+                                    {{"k\x07", "v\x1b]0;x\x07"}});
   writer.append(std::as_bytes(std::span("1234", 4)));
   writer.finish();
   for (const char* way : {"--tree", "--json", "--verify"}) {
@@ -130,7 +132,8 @@ TEST_F(Inspect, ConvertsAndRefusesToReplace) {
   output_of({golden_path("checkpoint.pth"), "--convert", path, "--force"});
   EXPECT_THAT(output_of({"--diff", golden_path("checkpoint.pth"), path}),
               HasSubstr("equal: 10 tensors\n"));
-  const base::Output other = inspect({golden_path("checkpoint.pth"), "--convert", folder_.at("a.onnx")});
+  const base::Output other =
+      inspect({golden_path("checkpoint.pth"), "--convert", folder_.at("a.onnx")});
   EXPECT_EQ(other.status.code, 2);
 }
 

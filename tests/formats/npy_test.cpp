@@ -58,7 +58,8 @@ TEST(Npy, ReadsAnArchive) {
   EXPECT_THAT(arrays[2].shape, IsEmpty());
   const std::string torch = test::golden("state_dict.pth");
   const base::MemorySource other = test::source_of(torch);
-  EXPECT_THAT(test::refusal([&] { formats::read_npz(formats::ZipReader(other)); }), HasSubstr("is not an array"));
+  EXPECT_THAT(test::refusal([&] { formats::read_npz(formats::ZipReader(other)); }),
+              HasSubstr("is not an array"));
 }
 
 TEST(Npy, ReadsEveryVersionOfTheHeader) {
@@ -83,7 +84,8 @@ TEST(NpyWriter, WritesWhatNumpyWrites) {
   EXPECT_EQ(test::file_text(folder.at("a.npy")), golden);
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {4}, {0, 3}}) {
     formats::NpyWriter other(folder.at("b.npy"), formats::DType::U8, shape);
-    other.append(std::as_bytes(std::span(golden)).first(*formats::checked_bytes(formats::DType::U8, shape)));
+    other.append(
+        std::as_bytes(std::span(golden)).first(*formats::checked_bytes(formats::DType::U8, shape)));
     other.finish();
     const std::string bytes = test::file_text(folder.at("b.npy"));
     EXPECT_EQ(formats::read_npy(test::source_of(bytes)).shape, shape);

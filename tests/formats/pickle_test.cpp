@@ -4,8 +4,8 @@
 #include <lockstep/base/error.h>
 
 #include "formats/little_endian.h"
-#include "formats/torch/pickler.h"
 #include "formats/support.h"
+#include "formats/torch/pickler.h"
 #include "formats/torch/unpickler.h"
 
 namespace lockstep {
@@ -15,7 +15,8 @@ using testing::HasSubstr;
 using namespace std::string_literals;
 using Kind = formats::PickleValue::Kind;
 
-formats::Pickle load(const std::string& body, formats::PersistentIds ids = formats::PersistentIds::Zip) {
+formats::Pickle load(const std::string& body,
+                     formats::PersistentIds ids = formats::PersistentIds::Zip) {
   return formats::unpickle("\x80\x02" + body + ".", {.file = "x", .ids = ids});
 }
 
@@ -102,7 +103,8 @@ TEST(Pickler, WritesWhatTheUnpicklerReads) {
   EXPECT_EQ(formats::pickle(back.root, back.tensors, back.storages), bytes);
   EXPECT_EQ(back.root.find("bytes")->text, "\xff\x80 a\0"s);
   EXPECT_THROW(
-      formats::pickle(formats::PickleValue::of_tensor(0), std::vector<formats::PickledTensor>{{.dtype = formats::DType::F4}}, storages),
+      formats::pickle(formats::PickleValue::of_tensor(0),
+                      std::vector<formats::PickledTensor>{{.dtype = formats::DType::F4}}, storages),
       UsageError);
 }
 

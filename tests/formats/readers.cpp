@@ -3,6 +3,7 @@
 #include <lockstep/base/error.h>
 
 #include "formats/archive/inflate_npz.h"
+#include "formats/archive/zip_reader.h"
 #include "formats/npy.h"
 #include "formats/safetensors.h"
 #include "formats/sharded_index.h"
@@ -13,7 +14,6 @@
 #include "formats/torch/torch_file.h"
 #include "formats/torch/unpickler.h"
 #include "formats/weight_file.h"
-#include "formats/archive/zip_reader.h"
 
 namespace lockstep::test {
 
@@ -22,7 +22,8 @@ namespace {
 constexpr uint64_t kMaxReadBytes = 1u << 20;  // of one tensor: strides of 0 unfold
 
 // Every tensor of a file that was accepted lies inside it and can be read.
-void check_tensors(const std::vector<formats::TensorInfo>& tensors, const base::ByteSource& source) {
+void check_tensors(const std::vector<formats::TensorInfo>& tensors,
+                   const base::ByteSource& source) {
   for (const formats::TensorInfo& tensor : tensors) {
     LOCKSTEP_CHECK(tensor.offset_bytes <= source.size() &&
                        tensor.size_bytes <= source.size() - tensor.offset_bytes,
@@ -36,8 +37,8 @@ void check_tensors(const std::vector<formats::TensorInfo>& tensors, const base::
     for (auto piece = reader.next(); !piece.empty(); piece = reader.next()) {
       size += piece.size();
     }
-    LOCKSTEP_CHECK(size == formats::checked_bytes(tensor.dtype, tensor.shape), "{} bytes of {}", size,
-                   formats::to_string(tensor.dtype, tensor.shape));
+    LOCKSTEP_CHECK(size == formats::checked_bytes(tensor.dtype, tensor.shape), "{} bytes of {}",
+                   size, formats::to_string(tensor.dtype, tensor.shape));
   }
 }
 

@@ -106,7 +106,8 @@ TEST(Safetensors, ABitFlippedInTheHeaderChangesAtMostAName) {
 class Writer : public testing::Test {
  protected:
   void write(std::vector<formats::TensorInfo> tensors) {
-    formats::SafetensorsWriter writer(path_, std::move(tensors), {{"step", "7"}, {"quote", "\"\n"}});
+    formats::SafetensorsWriter writer(path_, std::move(tensors),
+                                      {{"step", "7"}, {"quote", "\"\n"}});
     for (const formats::TensorInfo& tensor : writer.tensors()) {
       const std::string bytes(tensor.size_bytes, tensor.name.at(0));
       writer.append(std::as_bytes(std::span(bytes)));
@@ -147,7 +148,8 @@ TEST_F(Writer, RefusesWhatTheFormatCannotHold) {
   EXPECT_THAT(refusal({{.name = ""}}), HasSubstr("empty, taken or reserved"));
   EXPECT_THAT(refusal({{.name = "__metadata__"}}), HasSubstr("empty, taken or reserved"));
   EXPECT_THAT(refusal({{.name = "a"}, {.name = "a"}}), HasSubstr("the name \"a\""));
-  EXPECT_THAT(refusal({{.name = "a", .dtype = formats::DType::C128}}), HasSubstr("write a .pth file"));
+  EXPECT_THAT(refusal({{.name = "a", .dtype = formats::DType::C128}}),
+              HasSubstr("write a .pth file"));
   EXPECT_THAT(refusal({{.name = "a", .shape = {-1}}}), HasSubstr("cannot hold tensor \"a\""));
   EXPECT_THAT(refusal({{.name = "\xff"}}), HasSubstr("not UTF-8"));
   formats::SafetensorsWriter writer(path_, {{.name = "a"}});

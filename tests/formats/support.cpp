@@ -7,9 +7,9 @@
 
 #include "base/round.h"
 #include "formats/archive/crc32.h"
-#include "formats/little_endian.h"
 #include "formats/archive/zip_format.h"
 #include "formats/archive/zip_writer.h"
+#include "formats/little_endian.h"
 
 namespace lockstep::test {
 
@@ -30,9 +30,9 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& recor
   std::string directory;
   for (const auto& [name, content] : records) {
     const formats::ZipEntry entry{.name = name,
-                         .header_offset = bytes.size(),
-                         .size_bytes = content.size(),
-                         .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
+                                  .header_offset = bytes.size(),
+                                  .size_bytes = content.size(),
+                                  .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
     bytes += formats::zip::local_header(entry, 64) + content + formats::zip::descriptor(entry);
     directory += formats::zip::central_record(entry);
   }
@@ -93,10 +93,11 @@ std::string deflate_of(const std::string& bytes) {
 
 std::string deflated_npz(const std::string& deflated_bytes, const std::string& content) {
   const formats::ZipEntry entry{.name = "a.npy",
-                       .header_offset = 0,
-                       .size_bytes = content.size(),
-                       .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
-  std::string bytes = formats::zip::local_header(entry, 64) + deflated_bytes + formats::zip::descriptor(entry);
+                                .header_offset = 0,
+                                .size_bytes = content.size(),
+                                .crc = formats::crc32(0, std::as_bytes(std::span(content)))};
+  std::string bytes =
+      formats::zip::local_header(entry, 64) + deflated_bytes + formats::zip::descriptor(entry);
   bytes[8] = formats::zip::kDeflated;
   std::string directory = formats::zip::central_record(entry);
   directory[10] = formats::zip::kDeflated;

@@ -26,7 +26,8 @@ std::vector<int32_t> all_of(const base::ByteSource& source, const formats::Tenso
 }
 
 // Element by element, from the definition of strides.
-std::vector<int32_t> expected(const std::vector<int32_t>& storage, const formats::TensorInfo& tensor) {
+std::vector<int32_t> expected(const std::vector<int32_t>& storage,
+                              const formats::TensorInfo& tensor) {
   std::vector<int32_t> values(*formats::checked_elements(tensor.shape));
   for (size_t i = 0; i < values.size(); ++i) {
     size_t rest = i;
@@ -72,7 +73,8 @@ TEST(TensorReader, ReadsOnlyTheRunsOfATensorThatIsSpreadFar) {
   const std::string path = folder.file("holes", "");
   ASSERT_EQ(::truncate(path.c_str(), 400'000'000), 0);
   const base::FileSource source(path);
-  const formats::TensorInfo rows{.dtype = formats::DType::F32, .shape = {100, 10}, .strides = {1'000'000, 1}};
+  const formats::TensorInfo rows{
+      .dtype = formats::DType::F32, .shape = {100, 10}, .strides = {1'000'000, 1}};
   formats::TensorReader reader(source, rows);
   EXPECT_EQ(reader.next().size(), 4000u);
   EXPECT_TRUE(reader.next().empty());

@@ -24,11 +24,13 @@ std::string llmc(uint32_t magic, uint32_t version, uint32_t num_tokens, size_t d
 }
 
 TEST(TokenFile, ReadsBothKinds) {
-  const formats::TokenFile gpt2 = formats::read_token_file(test::source_of(llmc(20240520, 1, 3, 6)));
+  const formats::TokenFile gpt2 =
+      formats::read_token_file(test::source_of(llmc(20240520, 1, 3, 6)));
   EXPECT_EQ(gpt2.dtype, formats::DType::U16);
   EXPECT_EQ(gpt2.offset_bytes, 1024u);
   EXPECT_EQ(gpt2.num_tokens, 3u);
-  EXPECT_EQ(formats::read_token_file(test::source_of(llmc(20240801, 7, 3, 12))).dtype, formats::DType::U32);
+  EXPECT_EQ(formats::read_token_file(test::source_of(llmc(20240801, 7, 3, 12))).dtype,
+            formats::DType::U32);
   const formats::TokenFile plain = formats::read_token_file(test::source_of("ab"));
   EXPECT_EQ(plain.offset_bytes, 0u);
   EXPECT_EQ(plain.num_tokens, 1u);
@@ -37,7 +39,9 @@ TEST(TokenFile, ReadsBothKinds) {
 TEST(TokenWriter, ItsFilesAreReadBack) {
   const test::TempFolder folder;
   const std::pair<formats::TokenLayout, size_t> cases[] = {
-      {formats::TokenLayout::NanoGpt, 6}, {formats::TokenLayout::LlmcGpt2, 1030}, {formats::TokenLayout::LlmcLlama3, 1036}};
+      {formats::TokenLayout::NanoGpt, 6},
+      {formats::TokenLayout::LlmcGpt2, 1030},
+      {formats::TokenLayout::LlmcLlama3, 1036}};
   for (const auto& [layout, size] : cases) {
     formats::TokenWriter writer(folder.at("tokens.bin"), layout, 3);
     writer.append(std::vector<uint32_t>{1, 50256});

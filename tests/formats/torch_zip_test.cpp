@@ -5,8 +5,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/torch/pickler.h"
 #include "formats/support.h"
+#include "formats/torch/pickler.h"
 #include "formats/torch/torch_file.h"
 #include "formats/torch/torch_writer.h"
 #include "formats/weight_file.h"
@@ -97,9 +97,11 @@ TEST(TorchZip, SaysThatAFileHasNoChecksums) {
 }
 
 TEST(TorchZip, TakesAnExpandedTensorWhileItIsSmall) {
-  const formats::PickledTensor tensor{.dtype = formats::DType::F32, .shape = {1'000'000}, .strides = {0}};
-  const std::string text = formats::pickle(formats::PickleValue::of_tensor(0), std::vector{tensor},
-                                  std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = 4}});
+  const formats::PickledTensor tensor{
+      .dtype = formats::DType::F32, .shape = {1'000'000}, .strides = {0}};
+  const std::string text =
+      formats::pickle(formats::PickleValue::of_tensor(0), std::vector{tensor},
+                      std::vector<formats::PickledStorage>{{.key = "0", .size_bytes = 4}});
   const formats::TorchFile file =
       read(test::zip_of({{"r/data.pkl", text}, {"r/data/0", "1234"}, {"r/version", "3\n"}}));
   EXPECT_EQ(file.tensors.at(0).size_bytes, 4u);

@@ -51,7 +51,8 @@ const formats::WeightEntry& named(const formats::WeightSet& set, const std::stri
 
 // One tensor of floats.
 void write(const std::string& path, const std::string& name, const std::vector<float>& values) {
-  formats::SafetensorsWriter writer(path, {{.name = name, .shape = {static_cast<int64_t>(values.size())}}});
+  formats::SafetensorsWriter writer(
+      path, {{.name = name, .shape = {static_cast<int64_t>(values.size())}}});
   writer.append(std::as_bytes(std::span(values)));
   writer.finish();
 }
@@ -101,10 +102,12 @@ TEST_F(WeightSetTest, TiesAreFoundAndComeBackFromMetadata) {
   EXPECT_EQ(torch.entries[*head.tied_to].tensor.name, "wte.weight");
   EXPECT_FALSE(named(torch, "view").tied_to.has_value());
 
-  const formats::ConvertReport report = formats::convert_weights(torch, folder_.at("a.safetensors"));
+  const formats::ConvertReport report =
+      formats::convert_weights(torch, folder_.at("a.safetensors"));
   EXPECT_THAT(report.tied, ElementsAre("lm_head.weight"));
   EXPECT_EQ(report.num_views, 1u);
-  const formats::SafetensorsFile file = formats::read_safetensors(base::FileSource(folder_.at("a.safetensors")));
+  const formats::SafetensorsFile file =
+      formats::read_safetensors(base::FileSource(folder_.at("a.safetensors")));
   EXPECT_EQ(file.tensors.size(), torch.entries.size() - 1);
   EXPECT_EQ(file.metadata.at("lm_head.weight"), "wte.weight");
   EXPECT_EQ(file.metadata.at("format"), "pt");
@@ -166,29 +169,35 @@ TEST_F(WeightSetTest, AFileThatShrinksWhileItIsReadIsAnErrorAndLeavesNothing) {
 TEST_F(WeightSetTest, DiffFindsTheLargestDifference) {
   write(folder_.at("a"), "x", {1, 2, 3, NAN, 0.0f});
   write(folder_.at("b"), "x", {1, 2.5, 2.75, NAN, -0.0f});
-  const formats::WeightDiff diff = formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
+  const formats::WeightDiff diff =
+      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
   ASSERT_EQ(diff.different.size(), 1u);
   EXPECT_EQ(diff.different[0].num_different, 2u);
   EXPECT_EQ(diff.different[0].max_difference, 0.5);
   write(folder_.at("b"), "x", {1, 2, 3, 4, 0});
-  const formats::WeightDiff nan = formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
+  const formats::WeightDiff nan =
+      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
   EXPECT_TRUE(std::isnan(nan.different.at(0).max_difference));
   write(folder_.at("b"), "y", {1});
-  const formats::WeightDiff names = formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
+  const formats::WeightDiff names =
+      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
   EXPECT_THAT(names.only_a, ElementsAre("x"));
   EXPECT_THAT(names.only_b, ElementsAre("y"));
   write(folder_.at("b"), "x", {1});
-  EXPECT_FALSE(
-      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b"))).different.at(0).is_compared);
+  EXPECT_FALSE(formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")))
+                   .different.at(0)
+                   .is_compared);
 }
 
 TEST_F(WeightSetTest, DiffComparesFloatsOfTwoTypesByTheirValues) {
   write(folder_.at("a"), "x", {1, -2});
-  formats::SafetensorsWriter writer(folder_.at("b"), {{.name = "x", .dtype = formats::DType::F16, .shape = {2}}});
+  formats::SafetensorsWriter writer(folder_.at("b"),
+                                    {{.name = "x", .dtype = formats::DType::F16, .shape = {2}}});
   const uint16_t halves[] = {0x3c00, 0xc100};  // 1 and -2.5
   writer.append(std::as_bytes(std::span(halves)));
   writer.finish();
-  const formats::WeightDiff diff = formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
+  const formats::WeightDiff diff =
+      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
   ASSERT_EQ(diff.different.size(), 1u);
   EXPECT_TRUE(diff.different[0].is_compared);
   EXPECT_EQ(diff.different[0].max_difference, 0.5);

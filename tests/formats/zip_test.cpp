@@ -8,11 +8,11 @@
 
 #include "base/env.h"
 #include "formats/archive/crc32.h"
-#include "formats/little_endian.h"
-#include "formats/support.h"
 #include "formats/archive/zip_format.h"
 #include "formats/archive/zip_reader.h"
 #include "formats/archive/zip_writer.h"
+#include "formats/little_endian.h"
+#include "formats/support.h"
 
 namespace lockstep {
 namespace {
@@ -118,9 +118,9 @@ TEST(Zip, ReadsZip64Sizes) {
   std::string directory;
   for (const formats::ZipEntry& entry : parts.entries) {
     record = formats::zip::central_record({.name = entry.name,
-                                  .header_offset = 5'000'000'000,
-                                  .size_bytes = 6'000'000'000,
-                                  .crc = entry.crc});
+                                           .header_offset = 5'000'000'000,
+                                           .size_bytes = 6'000'000'000,
+                                           .crc = entry.crc});
     const size_t extra = formats::zip::kCentralBytes + entry.name.size() + 4;
     record = with<uint64_t>(record, extra, entry.size_bytes);
     record = with<uint64_t>(record, extra + 8, entry.size_bytes);
@@ -139,7 +139,8 @@ uint32_t crc_of_zeros(uint64_t size) {
   const std::byte zero{};
   uint32_t crc = 0;
   uint32_t power = formats::crc32(0, std::span(&zero, 1));
-  for (uint64_t bit = 1; bit <= size; bit *= 2, power = formats::crc32_combine(power, power, bit / 2)) {
+  for (uint64_t bit = 1; bit <= size;
+       bit *= 2, power = formats::crc32_combine(power, power, bit / 2)) {
     if ((size & bit) != 0) {
       crc = formats::crc32_combine(crc, power, bit);
     }
@@ -155,7 +156,8 @@ TEST(Zip, ReadsAFileOfMoreThanFourGigabytes) {
   const std::string path = folder.file("large.zip", "");
   const base::UniqueFd fd = base::open_file(path, O_WRONLY);
   constexpr uint64_t kLargeBytes = 5'000'000'000;
-  formats::ZipEntry large{.name = "r/large", .size_bytes = kLargeBytes, .crc = crc_of_zeros(kLargeBytes)};
+  formats::ZipEntry large{
+      .name = "r/large", .size_bytes = kLargeBytes, .crc = crc_of_zeros(kLargeBytes)};
   formats::ZipEntry last{.name = "r/last", .size_bytes = 4, .crc = crc_of("last")};
   const auto put = [&](uint64_t offset, const std::string& bytes) {
     ASSERT_EQ(::lseek(fd.get(), static_cast<off_t>(offset), SEEK_SET), static_cast<off_t>(offset));
@@ -164,13 +166,16 @@ TEST(Zip, ReadsAFileOfMoreThanFourGigabytes) {
   const std::string header = formats::zip::local_header(large, 64);
   put(0, header);
   last.header_offset = header.size() + kLargeBytes + formats::zip::descriptor(large).size();
-  put(header.size() + kLargeBytes,
-      formats::zip::descriptor(large) + formats::zip::local_header(last, 64) + "last" + formats::zip::descriptor(last));
-  const uint64_t directory_offset =
-      last.header_offset + formats::zip::local_header(last, 64).size() + 4 + formats::zip::descriptor(last).size();
-  const std::string directory = formats::zip::central_record(large) + formats::zip::central_record(last);
-  put(directory_offset,
-      directory + formats::zip::end_records(2, directory_offset, directory_offset + directory.size()));
+  put(header.size() + kLargeBytes, formats::zip::descriptor(large) +
+                                       formats::zip::local_header(last, 64) + "last" +
+                                       formats::zip::descriptor(last));
+  const uint64_t directory_offset = last.header_offset +
+                                    formats::zip::local_header(last, 64).size() + 4 +
+                                    formats::zip::descriptor(last).size();
+  const std::string directory =
+      formats::zip::central_record(large) + formats::zip::central_record(last);
+  put(directory_offset, directory + formats::zip::end_records(2, directory_offset,
+                                                              directory_offset + directory.size()));
   const base::FileSource source(path);
   const formats::ZipReader reader(source);
   EXPECT_EQ(reader.find("r/large")->size_bytes, kLargeBytes);

@@ -61,8 +61,9 @@ image::ContainerOptions options_of(const std::string& runtime) {
 
 TEST(ContainerCommand, IsTheRuntimesOwn) {
   EXPECT_THAT(
-      image::container_command(options_of("enroot"), {"train", "--lr", "1"},
-                        {"RANK=3", "LOCKSTEP_JOB_SECRET=x", "PATH=/bin", "BAD%%=1", "LINES=a\nb"}),
+      image::container_command(
+          options_of("enroot"), {"train", "--lr", "1"},
+          {"RANK=3", "LOCKSTEP_JOB_SECRET=x", "PATH=/bin", "BAD%%=1", "LINES=a\nb"}),
       ElementsAre("enroot", "start", "--mount", "/d:/data:none:x-create=auto,rbind,ro", "--mount",
                   "/c:/checkpoints:none:x-create=auto,rbind,rw", "--env", "RANK", "--env",
                   "LOCKSTEP_JOB_SECRET", "--", "/images/job.sqsh", "train", "--lr", "1"));
@@ -100,10 +101,12 @@ TEST(ContainerCommand, SaysWhatARuntimeCannotDo) {
 
 TEST(ImageEnvironment, OfAnImageWithoutOneIsTheHosts) {
   const TempFolder root;
-  EXPECT_THAT(image::image_environment({"B=2", "A=1=1", "PATH=/host", "LD_PRELOAD=/x.so"}, root.path()),
-              ElementsAre("A=1=1", "B=2",
-                          "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
-  EXPECT_TRUE(image::is_job_variable("MASTER_PORT") && image::is_job_variable("TORCHELASTIC_RUN_ID"));
+  EXPECT_THAT(
+      image::image_environment({"B=2", "A=1=1", "PATH=/host", "LD_PRELOAD=/x.so"}, root.path()),
+      ElementsAre("A=1=1", "B=2",
+                  "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
+  EXPECT_TRUE(image::is_job_variable("MASTER_PORT") &&
+              image::is_job_variable("TORCHELASTIC_RUN_ID"));
   EXPECT_FALSE(image::is_job_variable("OMP_NUM_THREADS") || image::is_job_variable("RANKS"));
 }
 

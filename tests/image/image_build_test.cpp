@@ -37,7 +37,8 @@ class ImageBuild : public ImageTest {
   }
 
   // `lockstep image build --from EMPTY FLAGS -o OUTPUT`
-  base::Output build(const std::vector<std::string>& flags, const std::string& output = "new.sqsh") {
+  base::Output build(const std::vector<std::string>& flags,
+                     const std::string& output = "new.sqsh") {
     std::vector<std::string> argv{program(), "image", "build", "--from", work_.path() + "/empty"};
     argv.insert(argv.end(), flags.begin(), flags.end());
     argv.insert(argv.end(), {"-o", path(output)});
@@ -71,8 +72,9 @@ TEST_F(ImageBuild, AnEmptyFolderBecomesARootForOneProgram) {
                        "program.c -L. -lanswer -Wl,-rpath,'$ORIGIN'",
                        work_.path())});
   ASSERT_TRUE(compiled.status.ok()) << compiled.err;
-  const base::Output built = build({"--add", path("program"), "--add", path("extra") + ":/opt/extra",
-                              "--add", path("program") + ":/opt/", "--mkdir", "/scratch/space"});
+  const base::Output built =
+      build({"--add", path("program"), "--add", path("extra") + ":/opt/extra", "--add",
+             path("program") + ":/opt/", "--mkdir", "/scratch/space"});
   ASSERT_EQ(built.status.code, 0) << built.err;
   EXPECT_THAT(built.out,
               AllOf(HasSubstr("adding " + path("program") + " as /usr/local/bin/program"),
@@ -80,11 +82,13 @@ TEST_F(ImageBuild, AnEmptyFolderBecomesARootForOneProgram) {
   EXPECT_EQ(left(), (std::vector<std::string>{"empty", "extra", "libanswer.so", "library.c",
                                               "new.sqsh", "program", "program.c"}));
   EXPECT_TRUE(fs::is_empty(path("empty")));
-  EXPECT_EQ(image::check_image({.image = path("new.sqsh")}, "program").program, "/usr/local/bin/program");
+  EXPECT_EQ(image::check_image({.image = path("new.sqsh")}, "program").program,
+            "/usr/local/bin/program");
   const std::string script =
       "program && /opt/program && cat /opt/extra/inner/note && ls -d /scratch/space /data && "
       "command -v kill && grep PATH /etc/environment && /etc/rc echo by rc && id -un";
-  const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "sh", "-c", script});
+  const base::Output output =
+      run({program(), "image", "enter", path("new.sqsh"), "sh", "-c", script});
   EXPECT_THAT(output.out, StartsWith("42\n42\na note\n")) << output.err;
   EXPECT_THAT(lines(output.out),
               AllOf(Contains("/scratch/space"), Contains("/data"), Contains("by rc"),
@@ -105,7 +109,7 @@ TEST_F(ImageBuild, KeepsWhatTheFolderHasAndNeverWritesThroughItsLinks) {
   ASSERT_EQ(built.status.code, 0) << built.err;
   EXPECT_EQ(base::read_file(path("host")), "untouched\n");
   const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "sh", "-c",
-                             "/etc/rc; cat /etc/environment; readlink /etc/resolv.conf"});
+                                   "/etc/rc; cat /etc/environment; readlink /etc/resolv.conf"});
   EXPECT_EQ(output.out,
             "mine\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nMINE=1\n" +
                 path("host") + "\n");
@@ -134,10 +138,11 @@ TEST_F(ImageBuild, AFolderIsAddedInsideTheRootWhateverItsLinksSay) {
   EXPECT_EQ(build({"--mkdir", "/opt/outside", "--force"}).status.code, 1);
   const base::Output built = build({"--add", path("extra") + ":/opt/inside", "--force"});
   EXPECT_EQ(built.status.code, 0) << built.err;
-  EXPECT_EQ(base::read_file(path("outside/victim")), "untouched\n") << "not through a link to a file";
+  EXPECT_EQ(base::read_file(path("outside/victim")), "untouched\n")
+      << "not through a link to a file";
   EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), fs::directory_iterator()), 1);
   const base::Output output = run({program(), "image", "enter", path("new.sqsh"), "--", "cat",
-                             "/srv/data/note", "/opt/inside/sub/deep"});
+                                   "/srv/data/note", "/opt/inside/sub/deep"});
   EXPECT_EQ(output.out, "new\ndeep\n") << output.err;
   fs::create_symlink(path("outside"), path("empty/opt/folder"));
   const base::Output file = build({"--add", "cat:/opt/folder", "--force"});
@@ -264,7 +269,8 @@ TEST_F(ImageBuild, MistakesAreOneSentence) {
 
 TEST_F(ImageBuild, HelpAtEachLevel) {
   for (const char* command : {"", "build", "check", "enter"}) {
-    const base::Output output = run({"sh", "-c", fmt::format("{} image {} --help", program(), command)});
+    const base::Output output =
+        run({"sh", "-c", fmt::format("{} image {} --help", program(), command)});
     EXPECT_EQ(output.status.code, 0) << output.err;
     EXPECT_THAT(output.out, HasSubstr("Examples:"));
   }
@@ -278,7 +284,8 @@ TEST_F(ImageBuild, CheckSaysWhatItIs) {
 
 TEST_F(ImageBuild, LibrariesComeFromTheLoaderAndNotFromTheProgram) {
   EXPECT_THAT(image::needed_libraries(image::find_tool("sh")), Contains(HasSubstr("libc.so")));
-  EXPECT_THAT(image::needed_libraries(work_.file("script", "#!/bin/sh\n", 0755)), ::testing::IsEmpty());
+  EXPECT_THAT(image::needed_libraries(work_.file("script", "#!/bin/sh\n", 0755)),
+              ::testing::IsEmpty());
   // A program that names a loader of its own would have it executed.
   std::string bytes = base::read_file(image::find_tool("sh"), 1u << 30);
   const size_t at = bytes.find("/lib64/ld-linux");
@@ -289,10 +296,11 @@ TEST_F(ImageBuild, LibrariesComeFromTheLoaderAndNotFromTheProgram) {
   }
   work_.file("l.c", "int f(void) { return 0; }\n");
   work_.file("p.c", "int f(void);\nint main(void) { return f(); }\n");
-  const base::Output compiled = run({"sh", "-c",
-                               fmt::format("cd {} && cc -shared -fPIC -o libgone.so l.c && cc -o p "
-                                           "p.c -L. -lgone && rm libgone.so",
-                                           work_.path())});
+  const base::Output compiled =
+      run({"sh", "-c",
+           fmt::format("cd {} && cc -shared -fPIC -o libgone.so l.c && cc -o p "
+                       "p.c -L. -lgone && rm libgone.so",
+                       work_.path())});
   ASSERT_TRUE(compiled.status.ok()) << compiled.err;
   const base::Output output = build({"--add", path("p")});
   EXPECT_EQ(output.status.code, 2);

@@ -125,14 +125,14 @@ bool ImageTest::is_gone() const {
 
 base::Output ImageTest::run(std::vector<std::string> argv, std::map<std::string, std::string> env) {
   env["LOCKSTEP_TEST_MARK"] = mark_;
-  base::Output output =
-      base::run_process({.argv = std::move(argv), .env = std::move(env)}, base::Deadline::after(kPatience));
+  base::Output output = base::run_process({.argv = std::move(argv), .env = std::move(env)},
+                                          base::Deadline::after(kPatience));
   EXPECT_FALSE(output.timed_out) << output.out << output.err;
   return output;
 }
 
 base::Output ImageTest::enter(const std::vector<std::string>& flags, const std::string& script,
-                        std::map<std::string, std::string> env) {
+                              std::map<std::string, std::string> env) {
   std::vector<std::string> argv{program(), "image", "enter", image()};
   argv.insert(argv.end(), flags.begin(), flags.end());
   argv.insert(argv.end(), {"--", "sh", "-c", script});

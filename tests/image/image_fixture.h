@@ -34,7 +34,7 @@ class ImageTest : public ::testing::Test {
 
   // `lockstep image enter IMAGE FLAGS -- sh -c SCRIPT`, as whoever runs the tests.
   base::Output enter(const std::vector<std::string>& flags, const std::string& script,
-               std::map<std::string, std::string> env = {});
+                     std::map<std::string, std::string> env = {});
 
   static const std::string& folder();   // open to every user
   static const std::string& image();    // of an empty folder with /hello and a few others in it

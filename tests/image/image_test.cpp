@@ -129,8 +129,9 @@ TEST_F(ImageTest, TheProgramIsLookedFor) {
   fs::create_directories(folder() + "/code");
   fs::copy_file(folder() + "/from/hello", folder() + "/code/mine",
                 fs::copy_options::overwrite_existing);
-  EXPECT_EQ(image::check_image({.image = image(), .mounts = {image::parse_mount(folder() + "/code:/data")}},
-                        "/data/mine")
+  EXPECT_EQ(image::check_image(
+                {.image = image(), .mounts = {image::parse_mount(folder() + "/code:/data")}},
+                "/data/mine")
                 .program,
             "/data/mine");
 }
@@ -139,10 +140,12 @@ TEST_F(ImageTest, AProgramForAnotherMachineIsNamed) {
   std::string bytes = base::read_file("/proc/self/exe", 1u << 30).substr(0, 4096);
   const uint16_t alien = EM_68K;
   std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_machine), &alien, sizeof alien);
-  const base::UniqueFd fd = base::open_file(folder() + "/alien", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+  const base::UniqueFd fd =
+      base::open_file(folder() + "/alien", O_WRONLY | O_CREAT | O_TRUNC, 0755);
   base::write_all(fd.get(), bytes.data(), bytes.size());
   EXPECT_THAT(
-      refusal({.image = image(), .mounts = {image::parse_mount(folder() + "/alien:/alien")}}, "/alien"),
+      refusal({.image = image(), .mounts = {image::parse_mount(folder() + "/alien:/alien")}},
+              "/alien"),
       AllOf(HasSubstr("is for another machine: its /alien is for machine 4"),
             HasSubstr("this host is")));
 }
@@ -200,12 +203,12 @@ TEST_F(ImageTest, ReadOnlyReachesMountsBelow) {
 
 TEST_F(ImageTest, TheEnvironmentIsTheImagesAndTheJobs) {
   const base::Output output = enter({}, "env",
-                              {{"FROM_HOST", "here"},
-                               {"FLAVOUR", "of the host"},
-                               {"MINE", "kept"},
-                               {"RANK", "3"},
-                               {"LOCKSTEP_JOB_SECRET", "s3cret"},
-                               {"LD_LIBRARY_PATH", "/of/the/host"}});
+                                    {{"FROM_HOST", "here"},
+                                     {"FLAVOUR", "of the host"},
+                                     {"MINE", "kept"},
+                                     {"RANK", "3"},
+                                     {"LOCKSTEP_JOB_SECRET", "s3cret"},
+                                     {"LD_LIBRARY_PATH", "/of/the/host"}});
   const auto env = lines(output.out);
   for (const char* entry : {"PATH=/usr/local/bin:/usr/bin:/bin", "FLAVOUR=of the image",
                             "SHARED=here/x", "MINE=kept", "RANK=3", "LOCKSTEP_JOB_SECRET=s3cret"}) {
@@ -257,8 +260,9 @@ TEST_F(ImageTest, ARefusedNamespaceNamesTheSettings) {
 }
 
 TEST_F(ImageTest, ARuntimeThatIsNotInstalledIsNamed) {
-  const base::Output output = run({program(), "image", "enter", image(), "--container-runtime", "enroot"},
-                            {{"PATH", folder()}});
+  const base::Output output =
+      run({program(), "image", "enter", image(), "--container-runtime", "enroot"},
+          {{"PATH", folder()}});
   EXPECT_EQ(output.status.code, 1);
   EXPECT_THAT(output.err, HasSubstr("cannot start enroot: No such file or directory"));
 }
@@ -309,9 +313,9 @@ TEST_F(ImageTest, AnOrdinaryUserEnters) {
 TEST_F(ImageTest, KillLeavesNothing) {
   const base::UniqueFd out = base::open_file(folder() + "/out", O_RDWR | O_CREAT | O_TRUNC);
   base::Process process({.argv = {program(), "image", "enter", image(), "--", "sh", "-c",
-                            "echo ready; exec sleep 1000"},
-                   .env = {{"LOCKSTEP_TEST_MARK", mark()}},
-                   .stdout_fd = out.get()});
+                                  "echo ready; exec sleep 1000"},
+                         .env = {{"LOCKSTEP_TEST_MARK", mark()}},
+                         .stdout_fd = out.get()});
   ASSERT_TRUE(wait_until([] { return base::read_file(folder() + "/out") == "ready\n"; }));
   process.kill(SIGKILL);
   EXPECT_EQ(process.wait(base::Deadline::after(kPatience))->signal, SIGKILL);
@@ -323,13 +327,14 @@ TEST_F(ImageTest, CharliecloudRunsTheSameImage) {
     GTEST_SKIP() << "ch-run is not installed";
   }
   fs::create_directories(folder() + "/ch");
-  const image::ContainerOptions options{.image = image(),
-                                 .mounts = {image::parse_mount(folder() + "/ch:/checkpoints")},
-                                 .runtime = image::ContainerRuntime::Charliecloud};
+  const image::ContainerOptions options{
+      .image = image(),
+      .mounts = {image::parse_mount(folder() + "/ch:/checkpoints")},
+      .runtime = image::ContainerRuntime::Charliecloud};
   const std::string user = fmt::format("lockstep-test-{}", ::getpid());
-  const base::Output output =
-      run(image::container_command(options, {"/bin/sh", "-c", "/hello $RANK; touch /checkpoints/x /x"}),
-          {{"USER", user}, {"RANK", "5"}});
+  const base::Output output = run(
+      image::container_command(options, {"/bin/sh", "-c", "/hello $RANK; touch /checkpoints/x /x"}),
+      {{"USER", user}, {"RANK", "5"}});
   fs::remove_all("/var/tmp/" + user + ".ch");  // where ch-run mounts, unless told otherwise
   EXPECT_EQ(output.out, "hello 5\n") << output.err;
   EXPECT_THAT(output.err, HasSubstr("Read-only file system"));

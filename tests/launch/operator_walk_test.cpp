@@ -105,8 +105,8 @@ class OperatorWalk : public ::testing::Test {
  private:
   // A program of the machine's, to its end; what it says.
   std::string tell(int node, Words argv) const {
-    const base::Output output =
-        base::run_process(nodes_->inside(node, {.argv = std::move(argv)}), base::Deadline::after(kPatience));
+    const base::Output output = base::run_process(nodes_->inside(node, {.argv = std::move(argv)}),
+                                                  base::Deadline::after(kPatience));
     EXPECT_TRUE(output.status.ok()) << output.err;
     return output.out;
   }
@@ -251,12 +251,12 @@ void OperatorWalk::be_asked_at_the_desk() {
 // A pager that was stopped, a terminal that was left in its scrollback.
 void OperatorWalk::stop_though_nobody_reads() {
   base::FdPair out = base::make_pipe(), err = base::make_pipe();
-  base::Process process(nodes_->inside(0, {.argv = {lockstep_program(), "run", "--nproc-per-node", "2",
-                                              kRank, "chat", folder_.path()},
-                                     .env = place(0).env,
-                                     .stdout_fd = out.write.get(),
-                                     .stderr_fd = err.write.get(),
-                                     .new_group = true}));
+  base::Process process(nodes_->inside(0, {.argv = {lockstep_program(), "run", "--nproc-per-node",
+                                                    "2", kRank, "chat", folder_.path()},
+                                           .env = place(0).env,
+                                           .stdout_fd = out.write.get(),
+                                           .stderr_fd = err.write.get(),
+                                           .new_group = true}));
   constexpr int kManyTimes = 20;  // a pipe may be full for a moment, too
   int in_a_row = 0;
   ASSERT_TRUE(wait_until([&] {

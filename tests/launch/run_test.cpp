@@ -106,14 +106,15 @@ std::map<int, std::map<std::string, std::string>> environments(const std::string
 }
 
 TEST(Run, EveryRankHasItsPlaceInTheEnvironment) {
-  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--local-nodes", "2", "env"},
-                                     {{"RANK", "77"},
-                                      {"LOCKSTEP_RANK", "77"},
-                                      {"WORLD_SIZE", "99"},
-                                      {"MASTER_PORT", "1"},
-                                      {"TORCHELASTIC_ERROR_FILE", "/x"},
-                                      {"OMP_NUM_THREADS", ""},
-                                      {"KEPT", "a=b"}});
+  const base::Output output =
+      run_lockstep({"run", "--nproc-per-node", "2", "--local-nodes", "2", "env"},
+                   {{"RANK", "77"},
+                    {"LOCKSTEP_RANK", "77"},
+                    {"WORLD_SIZE", "99"},
+                    {"MASTER_PORT", "1"},
+                    {"TORCHELASTIC_ERROR_FILE", "/x"},
+                    {"OMP_NUM_THREADS", ""},
+                    {"KEPT", "a=b"}});
   ASSERT_EQ(output.status.code, 0) << output.err;
   auto ranks = environments(output.out);
   ASSERT_EQ(ranks.size(), 4u);
@@ -172,7 +173,7 @@ TEST(Run, InputIsEmptyAndNoDescriptorLeaks) {
 TEST(Run, ARankKnowsItsPidOnTheHost) {
   for (const char* mode : {"auto", "guardian"}) {
     const base::Output output = run_lockstep({"run", "--isolation", mode, "--no-prefix", "sh", "-c",
-                                        "echo ${LOCKSTEP_HOST_PID:-$$:$$}; exit 3"});
+                                              "echo ${LOCKSTEP_HOST_PID:-$$:$$}; exit 3"});
     const std::string pair = lines(output.out).at(0);
     const size_t colon = pair.find(':');
     ASSERT_NE(colon, std::string::npos) << pair;
@@ -224,10 +225,11 @@ TEST(Run, EightRanksStart) {
 }
 
 TEST(Run, ManyRanksNeedNoHigherFileLimit) {
-  const base::Output output = base::run_process({.argv = {"sh", "-c",
-                                              "ulimit -S -n 64; exec " + lockstep_program() +
-                                                  " run --nproc-per-node 40 sh -c 'ulimit -S -n'"}},
-                                    base::Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = {"sh", "-c",
+                                  "ulimit -S -n 64; exec " + lockstep_program() +
+                                      " run --nproc-per-node 40 sh -c 'ulimit -S -n'"}},
+                        base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(count(output.out, ": 64\n"), 40) << "workers keep the user's limit";
 }
@@ -273,17 +275,18 @@ TEST(Run, ChildrenFromBeforeAreSpared) {
 }
 
 TEST(Run, WorksWithoutStandardDescriptors) {
-  const base::Output output =
-      base::run_process({.argv = {"sh", "-c", lockstep_program() + " run sh -c 'exit 6' <&- >&- 2>&-"}},
-                  base::Deadline::after(kPatience));
+  const base::Output output = base::run_process(
+      {.argv = {"sh", "-c", lockstep_program() + " run sh -c 'exit 6' <&- >&- 2>&-"}},
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 6);
 }
 
 // A SIGTERM that came before the exec would be lost, and the grace would pass.
 TEST(Run, AStopReachesRanksThatHaveHardlyBegun) {
   for (int i = 0; i < 20; ++i) {
-    const base::Output output = run_lockstep({"run", "--nproc-per-node=8", "--stop-grace=1000", "sh",
-                                        "-c", "[ $RANK = 0 ] && exit 3; exec sleep 1000"});
+    const base::Output output =
+        run_lockstep({"run", "--nproc-per-node=8", "--stop-grace=1000", "sh", "-c",
+                      "[ $RANK = 0 ] && exit 3; exec sleep 1000"});
     ASSERT_EQ(output.status.code, 3) << output.err;
   }
 }

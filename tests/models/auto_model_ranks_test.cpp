@@ -22,7 +22,8 @@ TEST(AutoModelRanks, EveryRankHoldsTheSameModel) {
             {.architecture = "BertForSequenceClassification", .load = {.mode = mode}});
         const auto alone = AutoModel::from_pretrained(
             kGoldens + "bert_mlm", {.architecture = "BertForSequenceClassification"});
-        EXPECT_EQ(models::hash_parameters(*model.module()), models::hash_parameters(*alone.module()));
+        EXPECT_EQ(models::hash_parameters(*model.module()),
+                  models::hash_parameters(*alone.module()));
       }
     });
   }

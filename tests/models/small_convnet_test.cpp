@@ -60,7 +60,8 @@ TEST(SmallConvnet, EveryParameterGetsAGradient) {
 
 TEST(SmallConvnet, RefusesOptionsOutOfRange) {
   const auto refuses = [](models::SmallConvnetOptions options, const char* reason) {
-    EXPECT_THAT([&] { models::SmallConvnet model(options); }, ThrowsMessage<UsageError>(HasSubstr(reason)));
+    EXPECT_THAT([&] { models::SmallConvnet model(options); },
+                ThrowsMessage<UsageError>(HasSubstr(reason)));
   };
   refuses({.picture_size = 30}, "picture_size is 30");
   refuses({.picture_size = 0}, "picture_size is 0");

@@ -34,8 +34,8 @@ TEST(ModelsParity, FullSizeModelsComputeWhatPythonComputes) {
   LOCKSTEP_NEEDS("python-transformers", peer_refusal());
   const base::Output output =
       base::run_process({.argv = {python(), LOCKSTEP_SOURCE_DIR "/tests/parity/models_parity.py",
-                            LOCKSTEP_BIN_DIR "/model_parity"}},
-                  base::Deadline::after(std::chrono::minutes(15)));
+                                  LOCKSTEP_BIN_DIR "/model_parity"}},
+                        base::Deadline::after(std::chrono::minutes(15)));
   EXPECT_TRUE(output.status.ok()) << output.out << output.err;
 }
 

@@ -32,7 +32,8 @@ struct Decoded {
 
 constexpr pictures::ResizeOptions kAsBytes{.size = {}, .scale = {1, 1, 1}, .shift = {}};
 
-Decoded decode(const std::string& bytes, pictures::PictureBox box, pictures::PictureSize size, bool flip = false) {
+Decoded decode(const std::string& bytes, pictures::PictureBox box, pictures::PictureSize size,
+               bool flip = false) {
   const std::string name = "picture";
   const auto decoder = pictures::open_picture(std::as_bytes(std::span(bytes)), name);
   Decoded decoded{.whole = decoder->size(), .picture = {}, .values = {}};
@@ -100,7 +101,7 @@ TEST(PictureDecoder, APartIsThatPartOfTheWholePicture) {
   for (int i = 0; i < 100; ++i) {
     const pictures::PictureBox box = pictures::random_box({320, 240}, dice);
     const pictures::PictureSize size{static_cast<int64_t>(1 + dice.below(100)),
-                           static_cast<int64_t>(1 + dice.below(100))};
+                                     static_cast<int64_t>(1 + dice.below(100))};
     const Decoded part = decode(jpeg, box, size);
     const Decoded exact = decode(png, box, size);
     EXPECT_LE(part.picture.size.width, 320);
@@ -145,7 +146,9 @@ TEST(PictureResize, KeepsAFlatPictureFlatAndFlips) {
 
 TEST(PictureCrop, IsInsideThePictureAndInTheMiddle) {
   base::Dice dice(3, 3);
-  for (const pictures::PictureSize size : {pictures::PictureSize{500, 375}, pictures::PictureSize{1, 1}, pictures::PictureSize{10, 4000}}) {
+  for (const pictures::PictureSize size :
+       {pictures::PictureSize{500, 375}, pictures::PictureSize{1, 1},
+        pictures::PictureSize{10, 4000}}) {
     for (int i = 0; i < 200; ++i) {
       const pictures::PictureBox box = pictures::random_box(size, dice);
       EXPECT_GE(box.left, 0);
@@ -220,7 +223,8 @@ TEST(PictureDecoder, SurvivesDamage) {
         continue;  // memory for nothing
       }
       pictures::Picture picture;
-      decoder->decode({.box = pictures::random_box(decoder->size(), dice), .size = {16, 16}}, picture);
+      decoder->decode({.box = pictures::random_box(decoder->size(), dice), .size = {16, 16}},
+                      picture);
       std::vector<float> values(3 * 16 * 16);
       pictures::ResizeOptions options = kAsBytes;
       options.size = {16, 16};

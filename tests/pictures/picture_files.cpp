@@ -145,8 +145,8 @@ void write_noisy_pictures(const std::string& folder, const NoisyPictures& pictur
   for (int i = 0; i < pictures.num; ++i) {
     const bool is_png = i % 4 == 0;
     const std::string bytes = is_png ? png_bytes(picture) : jpeg_bytes(picture);
-    const base::UniqueFd fd =
-        base::open_file(fmt::format("{}/{}.{}", folder, i, is_png ? "png" : "jpg"), O_WRONLY | O_CREAT);
+    const base::UniqueFd fd = base::open_file(
+        fmt::format("{}/{}.{}", folder, i, is_png ? "png" : "jpg"), O_WRONLY | O_CREAT);
     base::write_all(fd.get(), bytes.data(), bytes.size());
   }
 }

@@ -39,7 +39,8 @@ TEST(HostAddress, TowardsThisHostIsLoopback) {
 }
 
 TEST(HostAddress, RendezvousOnThisHostAloneIsOnLoopback) {
-  EXPECT_EQ(remote::rendezvous_address({{.name = "localhost"}, {.name = own_name()}}, {}), "127.0.0.1");
+  EXPECT_EQ(remote::rendezvous_address({{.name = "localhost"}, {.name = own_name()}}, {}),
+            "127.0.0.1");
 }
 
 TEST(HostAddress, NamesThatOnlySshKnowsAreAskedOfIt) {

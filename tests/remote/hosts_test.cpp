@@ -33,9 +33,10 @@ std::string refusal(const Body& body) {
 }
 
 TEST(Hosts, OfAList) {
-  EXPECT_THAT(texts(remote::parse_hosts("a,b:4,user@c,me@d.example:2,[fe80::1%eth0]:3,u@[::1],10.0.0.7")),
-              ElementsAre("a 0", "b 4", "user@c 0", "me@d.example 2", "fe80::1%eth0 3", "u@::1 0",
-                          "10.0.0.7 0"));
+  EXPECT_THAT(
+      texts(remote::parse_hosts("a,b:4,user@c,me@d.example:2,[fe80::1%eth0]:3,u@[::1],10.0.0.7")),
+      ElementsAre("a 0", "b 4", "user@c 0", "me@d.example 2", "fe80::1%eth0 3", "u@::1 0",
+                  "10.0.0.7 0"));
 }
 
 TEST(Hosts, NamedTwiceHaveTheSlotsOfBoth) {

@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "support/job.h"
 #include "remote/ssh.h"
+#include "support/job.h"
 
 namespace lockstep {
 namespace {
@@ -49,8 +49,9 @@ TEST(ShellQuoting, ArgumentsArriveUnchangedThroughARealShell) {
     for (const std::string& word : words) {
       expected += word + '\0';
     }
-    const base::Output output = base::run_process({.argv = {"sh", "-c", remote::shell_command(command)}},
-                                      base::Deadline::after(test::kPatience));
+    const base::Output output =
+        base::run_process({.argv = {"sh", "-c", remote::shell_command(command)}},
+                          base::Deadline::after(test::kPatience));
     EXPECT_EQ(output.out, expected) << remote::shell_command(command);
     EXPECT_EQ(remote::split_words(remote::shell_command(words), "test"), words);
   }
@@ -62,9 +63,9 @@ TEST(ShellQuoting, PlainWordsStayReadable) {
 }
 
 TEST(ShellQuoting, SplitsAsAShellDoes) {
-  EXPECT_THAT(
-      remote::split_words("  ssh -p\t22 -i 'my key' \"a \\\" \\n $x\" b\\ c d'e'\"f\" '' \n", "test"),
-      ElementsAre("ssh", "-p", "22", "-i", "my key", "a \" \\n $x", "b c", "def", ""));
+  EXPECT_THAT(remote::split_words(
+                  "  ssh -p\t22 -i 'my key' \"a \\\" \\n $x\" b\\ c d'e'\"f\" '' \n", "test"),
+              ElementsAre("ssh", "-p", "22", "-i", "my key", "a \" \\n $x", "b c", "def", ""));
   EXPECT_THAT(remote::split_words("", "test"), ElementsAre());
   EXPECT_THROW(remote::split_words("ssh 'x", "test"), UsageError);
 }
@@ -79,7 +80,8 @@ TEST(SshCommand, NeverAsksAndLeavesTrustToTheUser) {
 }
 
 TEST(SshCommand, UsersProgramAndOptionsComeFirst) {
-  const auto options = remote::SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "/opt/ssh -F 'my config'"}}));
+  const auto options =
+      remote::SshOptions::from_env(env_of({{"LOCKSTEP_SSH", "/opt/ssh -F 'my config'"}}));
   const auto argv = remote::ssh_command({.name = "a"}, options, {"true"});
   EXPECT_THAT(std::vector<std::string>(argv.begin(), argv.begin() + 3),
               ElementsAre("/opt/ssh", "-F", "my config"));
@@ -94,9 +96,10 @@ TEST(RemoteLockstep, IsTheOneAtTheSamePathElseTheOneInPath) {
   const std::string same = here.file("lockstep", "#!/bin/sh\necho same \"$@\"\n", 0755);
   in_path.file("lockstep", "#!/bin/sh\necho in PATH \"$@\"\n", 0755);
   const auto run = [&](const std::string& program, const std::string& path) {
-    const std::string command = remote::shell_command(remote::remote_lockstep(program, {"run", "--join", "a b"}));
+    const std::string command =
+        remote::shell_command(remote::remote_lockstep(program, {"run", "--join", "a b"}));
     return base::run_process({.argv = {"/bin/sh", "-c", command}, .env = {{"PATH", path}}},
-                       base::Deadline::after(test::kPatience));
+                             base::Deadline::after(test::kPatience));
   };
   const std::string path = in_path.path() + ":/usr/bin:/bin";
   EXPECT_EQ(run(same, path).out, "same run --join a b\n");

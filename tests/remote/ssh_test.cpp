@@ -11,9 +11,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "support/job.h"
 #include "remote/remote_nodes.h"
 #include "remote/ssh_fixture.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {
@@ -73,9 +73,10 @@ TEST_F(Ssh, ArgumentsArriveUnchanged) {
   for (const std::string& word : words) {
     expected += word + '\0';
   }
-  const base::Output output = base::run_process(
-      {.argv = remote::ssh_command({.name = "node1"}, {.program = servers_->client_in(0)}, command)},
-      base::Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = remote::ssh_command({.name = "node1"},
+                                                     {.program = servers_->client_in(0)}, command)},
+                        base::Deadline::after(kPatience));
   EXPECT_EQ(output.out, expected) << output.err;
 }
 

@@ -298,7 +298,8 @@ TEST_F(Explore, ADepartureEndsEveryWait) {
 
 // Sleeps although the bell has been rung since it was read.
 struct BlindSleep : ModelPlatform {
-  static void sleep(ModelAtomic<uint32_t>& word, uint32_t /*expected*/, base::Deadline /*deadline*/) {
+  static void sleep(ModelAtomic<uint32_t>& word, uint32_t /*expected*/,
+                    base::Deadline /*deadline*/) {
     Scheduler::now().step();
     Scheduler::now().sleep_on(&word);
   }
@@ -351,7 +352,8 @@ class FlawedProtocol {
   }
 
   template <typename Departed>
-  void await(W::Counter& counter, uint64_t target, base::Deadline /*deadline*/, Departed /*departed*/) {
+  void await(W::Counter& counter, uint64_t target, base::Deadline /*deadline*/,
+             Departed /*departed*/) {
     wait([&] { return counter.value.load() >= target; });
   }
 

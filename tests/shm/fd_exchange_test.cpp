@@ -295,7 +295,8 @@ TEST(FdExchange, NoticesTheDeathOfTheLeader) {
   ASSERT_GT(length, 0);
   text.resize(static_cast<size_t>(length));
   member.join(text, base::Deadline::after(kLong));
-  EXPECT_THROW(member.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong)), IoError);
+  EXPECT_THROW(member.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong)),
+               IoError);
   EXPECT_EQ(rank_zero.wait(base::Deadline::after(kLong)).signal, SIGKILL);
   FdExchange late(options_of(1, 2));
   EXPECT_THROW(late.join(text, base::Deadline::after(kLong)), IoError);
@@ -310,7 +311,8 @@ TEST(FdExchange, NoticesTheDeathOfAMember) {
     return 0;
   });
   rank_zero.accept_all(base::Deadline::after(kLong));
-  EXPECT_THROW(rank_zero.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong)), IoError);
+  EXPECT_THROW(rank_zero.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong)),
+               IoError);
 }
 
 // Whether it begins to wait before or after the interrupt, it ends.
@@ -337,8 +339,9 @@ TEST(FdExchange, CanBeInterruptedByAnotherThread) {
     std::thread joining([&] { member.join(other.address(), base::Deadline::after(kLong)); });
     other.accept_all(base::Deadline::after(kLong));
     joining.join();
-    expect_interrupted(
-        other, [&] { other.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong)); });
+    expect_interrupted(other, [&] {
+      other.exchange({.fd = STDERR_FILENO}, ignore, base::Deadline::after(kLong));
+    });
   }
 }
 

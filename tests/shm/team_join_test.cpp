@@ -182,12 +182,12 @@ TEST(TeamJoin, ARankThatIsStuckInItEndsTheOthersAtTheirDeadline) {
   holds_joiners.store(true);
   std::vector<Bytes> data(2, Bytes(kBytes, std::byte{1}));
   const auto make_task = [&](int rank) {
-    return Task{
-        .kind = Kind::AllReduce,
-        .count = kBytes,
-        .input = data[static_cast<size_t>(rank)].data(),
-        .output = data[static_cast<size_t>(rank)].data(),
-        .deadline = rank == 0 ? base::Deadline::after(std::chrono::milliseconds(50)) : base::Deadline::never()};
+    return Task{.kind = Kind::AllReduce,
+                .count = kBytes,
+                .input = data[static_cast<size_t>(rank)].data(),
+                .output = data[static_cast<size_t>(rank)].data(),
+                .deadline = rank == 0 ? base::Deadline::after(std::chrono::milliseconds(50))
+                                      : base::Deadline::never()};
   };
   EXPECT_THROW(queue.run({0, 1}, make_task), Stopped);
   EXPECT_FALSE(holds_joiners.load());

@@ -139,7 +139,8 @@ class TeamOfProcesses : public ::testing::Test {
     gate_ = std::make_unique<Gate>();
     FdExchange rank_zero({.rank = 0, .size = kSize, .secret = "secret", .purpose = "test"});
     for (int rank = 0; rank < kSize; ++rank) {
-      children_.emplace_back([this, rank, &rank_zero, time] { return run_rank(rank, rank_zero, time); });
+      children_.emplace_back(
+          [this, rank, &rank_zero, time] { return run_rank(rank, rank_zero, time); });
     }
   }
 
@@ -181,7 +182,8 @@ class TeamOfProcesses : public ::testing::Test {
       if (rank == blow.victim) {
         continue;
       }
-      const base::ExitStatus status = children_[static_cast<size_t>(rank)].wait(base::Deadline::after(kLong));
+      const base::ExitStatus status =
+          children_[static_cast<size_t>(rank)].wait(base::Deadline::after(kLong));
       const bool is_stopped = status.signal == 0 && status.code == code;
       EXPECT_TRUE(is_stopped || (status.ok() && had_arrived))
           << "rank " << rank << ": " << status.text() << ", step " << blow.at << ", state "

@@ -36,7 +36,8 @@ TEST(Location, RefusesWhatItDoesNotKnow) {
       {"s3://a@b.c:80/x", "'a@b.c:80' cannot be the name of a bucket"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_THAT(test::refusal([text = text] { storage::parse_location(text); }), HasSubstr(expected));
+    EXPECT_THAT(test::refusal([text = text] { storage::parse_location(text); }),
+                HasSubstr(expected));
   }
 }
 

@@ -31,7 +31,8 @@ std::string numbered_text(size_t size) {
   return text;
 }
 
-std::string read(const base::ByteSource& source, uint64_t offset, size_t size, storage::ReadOptions options) {
+std::string read(const base::ByteSource& source, uint64_t offset, size_t size,
+                 storage::ReadOptions options) {
   std::string text(size, '?');
   storage::read_parallel(source, offset, std::as_writable_bytes(std::span(text)), options);
   return text;
@@ -47,7 +48,8 @@ TEST(ReadParallel, EqualsOneRead) {
   const std::string text = numbered_text(100'003);
   const base::MemorySource source(std::as_bytes(std::span(text)));
   for (const storage::ReadOptions options :
-       {storage::ReadOptions{1, 1000}, storage::ReadOptions{3, 4096}, storage::ReadOptions{16, 1 << 20}, storage::ReadOptions{2, 1}}) {
+       {storage::ReadOptions{1, 1000}, storage::ReadOptions{3, 4096},
+        storage::ReadOptions{16, 1 << 20}, storage::ReadOptions{2, 1}}) {
     EXPECT_EQ(read(source, 0, text.size(), options), text);
     EXPECT_EQ(read(source, 77, 5000, options), text.substr(77, 5000));
     EXPECT_EQ(read(source, text.size(), 0, options), "");

@@ -158,7 +158,8 @@ TEST(S3Faults, NobodyIsThere) {
     const FaultyServer server([](const FaultyRequest&) { return FaultyAnswer{}; });
     endpoint = server.endpoint();
   }
-  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"), settings_for(endpoint));
+  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"),
+                                   settings_for(endpoint));
   EXPECT_THAT([&] { storage.open("weights"); },
               testing::ThrowsMessage<IoError>(
                   AllOf(HasSubstr("cannot open s3://models/gpt2/weights (" + endpoint),
@@ -168,7 +169,8 @@ TEST(S3Faults, NobodyIsThere) {
 std::string list_error(const std::string& body) {
   const FaultyServer server(
       [&](const FaultyRequest&) { return FaultyAnswer{http_answer(200, {}, body)}; });
-  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"), settings_for(server.endpoint()));
+  const storage::S3Storage storage(storage::parse_location("s3://models/gpt2"),
+                                   settings_for(server.endpoint()));
   try {
     storage.list("");
   } catch (const IoError& error) {
@@ -201,7 +203,8 @@ TEST(S3Faults, AnUploadIsComparedWithWhatWasSent) {
     const FaultyServer server([&](const FaultyRequest&) {
       return FaultyAnswer{http_answer(200, {"ETag: " + etag}, "")};
     });
-    storage::S3Storage storage(storage::parse_location("s3://models"), settings_for(server.endpoint()));
+    storage::S3Storage storage(storage::parse_location("s3://models"),
+                               settings_for(server.endpoint()));
     try {
       const auto writer = storage.create("a");
       writer->append(std::string_view("hello"));

@@ -49,11 +49,12 @@ class S3OnAServer : public testing::Test {
   void SetUp() override { LOCKSTEP_NEEDS("s3", test::s3_refusal()); }
 
   static storage::S3Settings settings() {
-    return storage::S3Settings::from_env(base::Env([](const std::string& name) -> std::optional<std::string> {
-      const auto env = server_->env();
-      const auto found = env.find(name);
-      return found == env.end() ? std::nullopt : std::optional(found->second);
-    }));
+    return storage::S3Settings::from_env(
+        base::Env([](const std::string& name) -> std::optional<std::string> {
+          const auto env = server_->env();
+          const auto found = env.find(name);
+          return found == env.end() ? std::nullopt : std::optional(found->second);
+        }));
   }
   static std::unique_ptr<storage::Storage> storage(const std::string& location) {
     return std::make_unique<storage::S3Storage>(storage::parse_location(location), settings());

@@ -20,10 +20,11 @@ using testing::Not;
 using Variables = std::map<std::string, std::string>;
 
 storage::S3Settings settings_of(const Variables& variables) {
-  return storage::S3Settings::from_env(base::Env([&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  }));
+  return storage::S3Settings::from_env(
+      base::Env([&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      }));
 }
 
 std::string refusal_of(const Variables& variables) {

@@ -47,7 +47,8 @@ TEST(Xml, RefusesTheRest) {
                                   std::string("<!DOCTYPE a><a/>"),
                                   std::string("<a><![CDATA[x]]></a>"),
                                   deep}) {
-    EXPECT_THAT([&] { storage::parse_xml(text); }, ThrowsMessage<FormatError>(HasSubstr("at offset")))
+    EXPECT_THAT([&] { storage::parse_xml(text); },
+                ThrowsMessage<FormatError>(HasSubstr("at offset")))
         << text;
   }
 }

@@ -15,11 +15,11 @@ Desk::Desk(const std::string& script, JobPlace place) : terminal_(launch::make_t
   resize(33, 77);
   const int fd = terminal_.write.get();
   base::ProcessOptions options{.argv = {"setsid", "--ctty", "--wait", "sh", "-c", script},
-                         .env = std::move(place.env),
-                         .stdin_fd = fd,
-                         .stdout_fd = fd,
-                         .stderr_fd = fd,
-                         .new_group = true};
+                               .env = std::move(place.env),
+                               .stdin_fd = fd,
+                               .stdout_fd = fd,
+                               .stderr_fd = fd,
+                               .new_group = true};
   options.env["NO_COLOR"] = "1";
   process_ = base::Process(place.inside ? place.inside(options) : options);
 }

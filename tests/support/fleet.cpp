@@ -118,7 +118,8 @@ class Fleet {
  public:
   Fleet(int world, int nodes, std::shared_ptr<Nursery> nursery)
       : world_(world), nodes_(nodes), nursery_(std::move(nursery)) {
-    server_ = std::make_unique<base::StoreServer>(base::StoreServerOptions{.job_id = job_, .secret = secret_});
+    server_ = std::make_unique<base::StoreServer>(
+        base::StoreServerOptions{.job_id = job_, .secret = secret_});
     server_->start();
     for (int rank = 0; rank < world; ++rank) {
       members_.push_back(start_rank(rank));

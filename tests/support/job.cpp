@@ -53,10 +53,13 @@ void default_signals() {
 
 std::string lockstep_program() {
   // Another build of the program under the same tests: an installed one, or one with a sanitizer.
-  return base::Env().text("LOCKSTEP_TEST_PROGRAM").value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
+  return base::Env()
+      .text("LOCKSTEP_TEST_PROGRAM")
+      .value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
 }
 
-base::Output run_lockstep(std::vector<std::string> arguments, std::map<std::string, std::string> env) {
+base::Output run_lockstep(std::vector<std::string> arguments,
+                          std::map<std::string, std::string> env) {
   default_signals();
   base::ProcessOptions options{.argv = {lockstep_program()}, .env = std::move(env)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
@@ -133,14 +136,16 @@ void expect_secret_is_hidden(const std::vector<pid_t>& pids) {
 Job::Job(std::vector<std::string> arguments, JobPlace place)
     : mark_("LOCKSTEP_TEST_MARK=" + base::make_secret()) {
   default_signals();
-  const base::UniqueFd out = base::open_file(folder_.path() + "/out", O_WRONLY | O_CREAT | O_APPEND);
-  const base::UniqueFd err = base::open_file(folder_.path() + "/err", O_WRONLY | O_CREAT | O_APPEND);
+  const base::UniqueFd out =
+      base::open_file(folder_.path() + "/out", O_WRONLY | O_CREAT | O_APPEND);
+  const base::UniqueFd err =
+      base::open_file(folder_.path() + "/err", O_WRONLY | O_CREAT | O_APPEND);
   const size_t equals = mark_.find('=');
   base::ProcessOptions options{.argv = {lockstep_program(), "run"},
-                         .env = std::move(place.env),
-                         .stdout_fd = out.get(),
-                         .stderr_fd = err.get(),
-                         .new_group = true};
+                               .env = std::move(place.env),
+                               .stdout_fd = out.get(),
+                               .stderr_fd = err.get(),
+                               .new_group = true};
   options.env[mark_.substr(0, equals)] = mark_.substr(equals + 1);
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   process_ = base::Process(place.inside ? place.inside(options) : options);

@@ -21,7 +21,7 @@ std::string lockstep_program();
 
 // Runs `lockstep ARGUMENTS` to its end.
 base::Output run_lockstep(std::vector<std::string> arguments,
-                    std::map<std::string, std::string> env = {});
+                          std::map<std::string, std::string> env = {});
 
 // Polls until `condition` holds; false if it does not within kPatience.
 bool wait_until(const std::function<bool()>& condition);
@@ -38,8 +38,9 @@ void expect_secret_is_hidden(const std::vector<pid_t>& pids);
 // A running `lockstep run`. Every process of it, however far it moved away, carries a mark in its
 // environment, by which leftovers are found.
 struct JobPlace {
-  std::map<std::string, std::string> env;                // added to this process's
-  std::function<base::ProcessOptions(base::ProcessOptions)> inside;  // TestNodes::inside(); empty: here
+  std::map<std::string, std::string> env;  // added to this process's
+  std::function<base::ProcessOptions(base::ProcessOptions)>
+      inside;  // TestNodes::inside(); empty: here
 };
 
 class Job {

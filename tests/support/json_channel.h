@@ -11,7 +11,7 @@ namespace lockstep::testing_support {
 
 struct JsonMessage {
   nlohmann::json json;  // null: the other end has hung up
-  base::UniqueFd fd;          // if one came along
+  base::UniqueFd fd;    // if one came along
 };
 
 // Throws IoError if the other end has gone.

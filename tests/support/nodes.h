@@ -52,7 +52,8 @@ class TestNodes {
  private:
   struct Holder {
     pid_t pid = -1;
-    base::UniqueFd life;  // its holder ends when this closes, also because the test's process is gone
+    base::UniqueFd
+        life;  // its holder ends when this closes, also because the test's process is gone
   };
   static Holder start_holder(const std::string& host_name);  // "" for the switch
   void add_node();

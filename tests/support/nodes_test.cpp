@@ -60,7 +60,8 @@ std::string read_line(const base::UniqueFd& fd) {
 }
 
 std::string host_view() {
-  const base::Output links = base::run_process({.argv = {"ip", "-brief", "link"}}, base::Deadline::after(kPatience));
+  const base::Output links =
+      base::run_process({.argv = {"ip", "-brief", "link"}}, base::Deadline::after(kPatience));
   return links.out + base::read_file("/proc/self/mountinfo");
 }
 
@@ -88,16 +89,16 @@ TEST_F(Nodes, HaveNamesAndAddressesOfTheirOwn) {
   for (int node = 0; node < nodes.size(); ++node) {
     const std::string script =
         "hostname; getent ahostsv4 node2 | head -n 1; ip -brief -4 address show eth0; pwd";
-    const base::Output output =
-        base::run_process(nodes.inside(node, {.argv = {"sh", "-c", script}}), base::Deadline::after(kPatience));
+    const base::Output output = base::run_process(
+        nodes.inside(node, {.argv = {"sh", "-c", script}}), base::Deadline::after(kPatience));
     EXPECT_THAT(output.out, HasSubstr(nodes.host_name(node) + "\n"));
     EXPECT_THAT(output.out, HasSubstr("10.88.0.3"));
     EXPECT_THAT(output.out, HasSubstr(nodes.address(node) + "/24"));
     EXPECT_THAT(output.out, HasSubstr(::get_current_dir_name()));
   }
   nodes.write_hosts(0, "127.0.1.1 node0\n");
-  const base::Output output = base::run_process(nodes.inside(0, {.argv = {"getent", "hosts", "node0"}}),
-                                    base::Deadline::after(kPatience));
+  const base::Output output = base::run_process(
+      nodes.inside(0, {.argv = {"getent", "hosts", "node0"}}), base::Deadline::after(kPatience));
   EXPECT_THAT(output.out, HasSubstr("127.0.1.1"));
 }
 
@@ -110,9 +111,9 @@ TEST_F(Nodes, LosePacketsWhileTheLinkIsCut) {
       0, {.argv = {"python3", "-c", kServer}, .env = {}, .stdout_fd = served.write.get()}));
   const std::string port = read_line(served.read);
   const base::Process client(nodes.inside(1, {.argv = {"python3", "-c", kClient, port},
-                                        .env = {},
-                                        .stdin_fd = asked.read.get(),
-                                        .stdout_fd = heard.write.get()}));
+                                              .env = {},
+                                              .stdin_fd = asked.read.get(),
+                                              .stdout_fd = heard.write.get()}));
   EXPECT_THAT(nodes.processes(0), ::testing::ElementsAre(server.pid()));
   base::write_all(asked.write.get(), "hello\n", 6);
   EXPECT_EQ(read_line(heard.read), "['hello']");
@@ -130,7 +131,8 @@ TEST_F(Nodes, LeaveNothingBehind) {
   {
     TestNodes nodes(2);
     const std::string script = "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >&- 2>&- &";
-    base::run_process(nodes.inside(1, {.argv = {"sh", "-c", script}}), base::Deadline::after(kPatience));
+    base::run_process(nodes.inside(1, {.argv = {"sh", "-c", script}}),
+                      base::Deadline::after(kPatience));
     left = nodes.processes(1);
     EXPECT_THAT(left, SizeIs(2));
     EXPECT_THAT(nodes.processes(0), SizeIs(0));

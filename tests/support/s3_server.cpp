@@ -37,11 +37,11 @@ std::string endpoint_in(const std::string& log) {
 
 S3Server::S3Server(const std::string& folder, const std::string& address) {
   const base::UniqueFd log(::memfd_create("rclone-log", MFD_CLOEXEC));
-  process_ =
-      base::Process({.argv = {server_program(), "serve", "s3", "--config", "/dev/null", "--auth-key",
-                        key() + "," + secret(), "--addr", address + ":0", folder},
-               .stdout_fd = log.get(),
-               .stderr_fd = log.get()});
+  process_ = base::Process(
+      {.argv = {server_program(), "serve", "s3", "--config", "/dev/null", "--auth-key",
+                key() + "," + secret(), "--addr", address + ":0", folder},
+       .stdout_fd = log.get(),
+       .stderr_fd = log.get()});
   std::string text;
   const base::Deadline deadline = base::Deadline::after(kPatience);
   while (endpoint_in(text).empty()) {
@@ -65,8 +65,8 @@ std::map<std::string, std::string> S3Server::env() const {
 std::optional<std::string> s3_refusal() {
   static const auto refusal = []() -> std::optional<std::string> {
     try {
-      const base::Output output =
-          base::run_process({.argv = {server_program(), "version"}}, base::Deadline::after(kPatience));
+      const base::Output output = base::run_process({.argv = {server_program(), "version"}},
+                                                    base::Deadline::after(kPatience));
       if (output.status.ok()) {
         return std::nullopt;
       }

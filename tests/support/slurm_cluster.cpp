@@ -144,8 +144,9 @@ void SlurmCluster::write_files() const {
 
 void SlurmCluster::start(int node, std::vector<std::string> argv) {
   // What it says before it has a log.
-  const base::UniqueFd out = base::open_file(fmt::format("{}/daemon{}.log", options_.folder, daemons_.size()),
-                                 O_WRONLY | O_CREAT | O_APPEND);
+  const base::UniqueFd out =
+      base::open_file(fmt::format("{}/daemon{}.log", options_.folder, daemons_.size()),
+                      O_WRONLY | O_CREAT | O_APPEND);
   daemons_.emplace_back(nodes_.inside(node, {.argv = std::move(argv),
                                              .env = client_env(),
                                              .stdout_fd = out.get(),
@@ -153,8 +154,9 @@ void SlurmCluster::start(int node, std::vector<std::string> argv) {
 }
 
 bool SlurmCluster::is_idle() const {
-  const base::Output output = base::run_process(client({.argv = {"sinfo", "--noheader", "--format=%T %D"}}),
-                                    base::Deadline::after(kClientTime));
+  const base::Output output =
+      base::run_process(client({.argv = {"sinfo", "--noheader", "--format=%T %D"}}),
+                        base::Deadline::after(kClientTime));
   return output.out == fmt::format("idle {}\n", nodes_.size());
 }
 
@@ -173,7 +175,8 @@ base::Output SlurmCluster::srun(std::vector<std::string> arguments) const {
 }
 
 std::string SlurmCluster::run_client(std::vector<std::string> argv) const {
-  const base::Output output = base::run_process(client({.argv = argv}), base::Deadline::after(kClientTime));
+  const base::Output output =
+      base::run_process(client({.argv = argv}), base::Deadline::after(kClientTime));
   if (!output.status.ok()) {
     throw IoError("slurm: {} failed ({}): {}", argv[0], output.status.text(), output.err);
   }
@@ -216,7 +219,7 @@ base::Output SlurmCluster::wait_for_job(const std::string& job) const {
 }
 
 base::Output SlurmCluster::sbatch_and_wait(const std::string& script,
-                                     std::vector<std::string> flags) const {
+                                           std::vector<std::string> flags) const {
   return wait_for_job(sbatch(script, std::move(flags)));
 }
 

@@ -50,7 +50,8 @@ class SlurmCluster {
   // The end of a job: how its script ended, and what it wrote to its output and error. timed_out if
   // there is none within a minute; the job is then cancelled.
   base::Output wait_for_job(const std::string& job) const;
-  base::Output sbatch_and_wait(const std::string& script, std::vector<std::string> flags = {}) const;
+  base::Output sbatch_and_wait(const std::string& script,
+                               std::vector<std::string> flags = {}) const;
 
   // The last lines of every log: for the messages of tests that fail.
   std::string logs() const;

@@ -65,7 +65,8 @@ SshServers::SshServers(const TestNodes& nodes, const std::string& folder)
   }
   base::write_file_atomically(config_, client_config(folder_, folder_ + "/user_key"));
   base::write_file_atomically(wrong_config_, client_config(folder_, folder_ + "/wrong_key"));
-  base::write_file_atomically(folder_ + "/authorized_keys", base::read_file(folder_ + "/user_key.pub"));
+  base::write_file_atomically(folder_ + "/authorized_keys",
+                              base::read_file(folder_ + "/user_key.pub"));
   std::string known;
   for (int node = 0; node < nodes_.size(); ++node) {
     known += fmt::format("{},{} {}", nodes_.host_name(node), nodes_.address(node),
@@ -85,16 +86,16 @@ void SshServers::start(int node) {
   const std::string config = fmt::format("{}/sshd_config_{}", folder_, node);
   const std::string log = fmt::format("{}/sshd_log_{}", folder_, node);
   base::write_file_atomically(config, fmt::format("ListenAddress {}\n"
-                                            "HostKey {}/host_key\n"
-                                            "AuthorizedKeysFile {}/authorized_keys\n"
-                                            "StrictModes no\n"  // /tmp is writable by all
-                                            "PermitRootLogin prohibit-password\n"
-                                            "PasswordAuthentication no\n"
-                                            "KbdInteractiveAuthentication no\n"
-                                            "PermitUserRC no\n"
-                                            "UsePAM no\n"
-                                            "PidFile none\n",
-                                            nodes_.address(node), folder_, folder_));
+                                                  "HostKey {}/host_key\n"
+                                                  "AuthorizedKeysFile {}/authorized_keys\n"
+                                                  "StrictModes no\n"  // /tmp is writable by all
+                                                  "PermitRootLogin prohibit-password\n"
+                                                  "PasswordAuthentication no\n"
+                                                  "KbdInteractiveAuthentication no\n"
+                                                  "PermitUserRC no\n"
+                                                  "UsePAM no\n"
+                                                  "PidFile none\n",
+                                                  nodes_.address(node), folder_, folder_));
   servers_.emplace_back(
       nodes_.inside(node, {.argv = {kServer, "-D", "-f", config, "-E", log}, .new_group = true}));
   const base::Deadline deadline = base::Deadline::after(kPatience);

@@ -7,10 +7,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "support/temp_folder.h"
 #include "tokenizers/awkward_text.h"
 #include "tokenizers/tokenizer_support.h"
 #include "tokenizers/utf8.h"
-#include "support/temp_folder.h"
 
 namespace lockstep::test {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "tokenizers/tokenizer_support.h"
 #include "support/temp_folder.h"
+#include "tokenizers/tokenizer_support.h"
 
 namespace lockstep::test {
 namespace {

@@ -103,12 +103,14 @@ std::vector<tokenizers::TextNormalizer> all_normalizers() {
 void add_place(std::vector<int32_t>& places, std::string_view text, std::string_view word) {
   const auto begin = static_cast<size_t>(word.data() - text.data());
   places.push_back(static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin))));
-  places.push_back(static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin + word.size()))));
+  places.push_back(
+      static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin + word.size()))));
 }
 
 std::vector<int32_t> places_of_words(std::string_view text) {
   std::vector<int32_t> places;
-  tokenizers::for_each_bert_word(text, [&](std::string_view word) { add_place(places, text, word); });
+  tokenizers::for_each_bert_word(text,
+                                 [&](std::string_view word) { add_place(places, text, word); });
   return places;
 }
 

@@ -51,7 +51,8 @@ class Task : public lockstep::TrainingTask {
 };
 
 void say(const char* what, int64_t step, const Task& task) {
-  std::cout << fmt::format("{} {} {:016x}\n", what, step, lockstep::models::hash_parameters(*task.module()))
+  std::cout << fmt::format("{} {} {:016x}\n", what, step,
+                           lockstep::models::hash_parameters(*task.module()))
             << std::flush;
 }
 

@@ -183,7 +183,8 @@ TEST(ModelFiles, ATokenizerFileIsTakenByItself) {
   const train::ModelFiles files = train::tokenizer_files(path + "/vocab.txt");
   EXPECT_FALSE(files.contains("tokenizer.json"));
   EXPECT_EQ(load_tokenizer(train::TokenizerFolder(files).path()).kind(), "wordpiece");
-  EXPECT_EQ(load_tokenizer(train::TokenizerFolder(train::tokenizer_files(path)).path()).kind(), "byte-bpe");
+  EXPECT_EQ(load_tokenizer(train::TokenizerFolder(train::tokenizer_files(path)).path()).kind(),
+            "byte-bpe");
 }
 
 TEST(ModelFiles, AnExportHasThemAll) {

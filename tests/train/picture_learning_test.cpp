@@ -86,7 +86,8 @@ TEST(PictureLearning, ACheckpointKnowsItsClassesByName) {
     base::Config config = base::Config::from_text(model + data);
     return train::read_recipe(config)->make(group, options);
   };
-  const train::ModelFiles files = make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
+  const train::ModelFiles files =
+      make_of(fmt::format("folder = \"{}/train\"", folder.path()), {}).files;
   EXPECT_THAT(train::labels_of(files.at("config.json")), ElementsAre("blue", "red", "LABEL_2"));
   std::filesystem::remove_all(folder.at("train/blue"));
   std::filesystem::rename(folder.at("train"), folder.at("new"));

@@ -12,7 +12,8 @@ base::Output run_in(const std::string& folder, Arguments argv) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);
   argv.insert(argv.begin(), LOCKSTEP_BIN_DIR "/lockstep");
-  base::Output output = base::run_process({.argv = argv}, base::Deadline::after(std::chrono::seconds(300)));
+  base::Output output =
+      base::run_process({.argv = argv}, base::Deadline::after(std::chrono::seconds(300)));
   fs::current_path(before);
   return output;
 }

@@ -12,9 +12,9 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
-#include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
+#include <lockstep/tokenizers/tokenizer.h>
 
 #include "support/temp_folder.h"
 #include "train/byte_text.h"
@@ -66,7 +66,8 @@ TEST(HeldOut, IsDrawnBySeedAndNeverTrainedOn) {
     std::merge(held_out.begin(), held_out.end(), train.begin(), train.end(),
                std::back_inserter(both));
     EXPECT_EQ(both, alphabet);
-    EXPECT_EQ(held_out, letters(*train::split_held_out(data, {.share = 0.2, .seed = seed}).held_out));
+    EXPECT_EQ(held_out,
+              letters(*train::split_held_out(data, {.share = 0.2, .seed = seed}).held_out));
     // What the documentation promises: torch.randperm's first ones.
     std::string first;
     for (const int64_t i :
@@ -141,10 +142,12 @@ TEST(Language, OfJsonLinesTheTextsAreRead) {
   const TempFolder folder;
   const std::string lines =
       "{\"text\": \"abc\", \"label\": 7}\n\n{\"id\": 1, \"text\": \"\\u00e9\"}\n";
-  const auto data = train::open_byte_text({folder.file("a.txt", "xy"), folder.file("b.jsonl", lines)}, 1);
+  const auto data =
+      train::open_byte_text({folder.file("a.txt", "xy"), folder.file("b.jsonl", lines)}, 1);
   EXPECT_EQ(letters(*data), "xyabc\n\xc3\xa9\n") << "as with a tokenizer, not their JSON";
-  EXPECT_THAT([&] { train::open_byte_text({folder.file("c.jsonl", "{\"text\": \"a\"}\n{}\n")}, 1); },
-              ThrowsMessage<FormatError>(HasSubstr("c.jsonl:2")));
+  EXPECT_THAT(
+      [&] { train::open_byte_text({folder.file("c.jsonl", "{\"text\": \"a\"}\n{}\n")}, 1); },
+      ThrowsMessage<FormatError>(HasSubstr("c.jsonl:2")));
 }
 
 TEST(Language, ATextInUtf16IsRefused) {

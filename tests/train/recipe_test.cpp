@@ -32,7 +32,8 @@ TEST(Recipes, TheFilesThatComeWithLockstepSpellOutTheDefaults) {
   std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
   for (const std::string& name : train::recipe_names()) {
     base::Config file = base::Config::from_file("recipes/" + name + ".toml");
-    EXPECT_EQ(train::read_recipe(file)->effective(), read("recipe = \"" + name + "\"")->effective());
+    EXPECT_EQ(train::read_recipe(file)->effective(),
+              read("recipe = \"" + name + "\"")->effective());
   }
 }
 
@@ -162,8 +163,9 @@ TEST(Recipes, APretrainedModelHasItsOwnSizesAndTheRecipesDropout) {
   save_pretrained(*published, folder.at("gpt2"));
   const std::string text = folder.file("a.txt", std::string(1000, 'a'));
   const auto config_of = [&](const std::string& model) {
-    return base::Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" + text +
-                             "\"\n[model]\npretrained = \"" + folder.at("gpt2") + "\"\n" + model);
+    return base::Config::from_text("recipe = \"gpt2\"\n[data]\nsequence_length = 32\ntext = \"" +
+                                   text + "\"\n[model]\npretrained = \"" + folder.at("gpt2") +
+                                   "\"\n" + model);
   };
   const auto dropout_of = [](const train::Ingredients& made) {
     return std::get<GPT2Options>(made.exports->config().options).attention_dropout;

@@ -11,10 +11,10 @@ using testing::Not;
 
 train::RunReport report_of(std::vector<uint64_t> hashes) {
   train::RunReport report{.recipe = "cats",
-                   .recipe_path = "r.toml",
-                   .program = "bin/lockstep",
-                   .samples = "pictures",
-                   .num_parameters = 44'000};
+                          .recipe_path = "r.toml",
+                          .program = "bin/lockstep",
+                          .samples = "pictures",
+                          .num_parameters = 44'000};
   report.result.steps = 30;
   report.result.epochs = 3;
   report.result.last = {
@@ -30,13 +30,13 @@ train::RunReport report_of(std::vector<uint64_t> hashes) {
 
 TEST(TrainReport, SaysWhoARankIs) {
   EXPECT_EQ(train::start_line({.rank = 3,
-                        .num_ranks = 8,
-                        .node = 1,
-                        .pid = 42,
-                        .rank_samples = 50,
-                        .num_samples = 400,
-                        .samples = "pictures",
-                        .threads = 2}),
+                               .num_ranks = 8,
+                               .node = 1,
+                               .pid = 42,
+                               .rank_samples = 50,
+                               .num_samples = 400,
+                               .samples = "pictures",
+                               .threads = 2}),
             "rank 3 of 8 on node 1, pid 42: trains on 50 of 400 pictures per epoch, 2 threads");
 }
 
@@ -63,12 +63,13 @@ TEST(TrainReport, AStepIsOneLine) {
 
 TEST(TrainReport, ASaveIsOneLineWhetherItWentWellOrNot) {
   EXPECT_EQ(train::save_line({.step = 5,
-                       .committed = true,
-                       .path = "runs/step-00000005",
-                       .bytes = 2'500'000,
-                       .seconds = 0.25}),
+                              .committed = true,
+                              .path = "runs/step-00000005",
+                              .bytes = 2'500'000,
+                              .seconds = 0.25}),
             "step    5  checkpoint runs/step-00000005 (2.5 MB, 0.25 s)");
-  EXPECT_EQ(train::save_line({.step = 5, .error = "no space"}), "step    5  no checkpoint: no space");
+  EXPECT_EQ(train::save_line({.step = 5, .error = "no space"}),
+            "step    5  no checkpoint: no space");
 }
 
 TEST(TrainReport, EqualHashesAreTheSameBits) {

@@ -131,7 +131,8 @@ TEST(SelfContained, ARunDoesNotGoOnWithOtherDataUnasked) {
   EXPECT_TRUE(moved.status.ok()) << moved.err;
   EXPECT_EQ(nlohmann::json::parse(moved.out)["resumed_at"], 2);
   folder.file("mine/moved/text.txt", text.substr(0, text.size() / 2));
-  const base::Output allowed = train(6, {"--set", "data.text=mine/moved/text.txt", "--allow-other-data"});
+  const base::Output allowed =
+      train(6, {"--set", "data.text=mine/moved/text.txt", "--allow-other-data"});
   EXPECT_TRUE(allowed.status.ok()) << allowed.err;
   EXPECT_EQ(nlohmann::json::parse(allowed.out)["resumed_at"], 4);
   EXPECT_THAT(allowed.err, HasSubstr("was trained on other data"));

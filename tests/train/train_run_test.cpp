@@ -53,7 +53,8 @@ base::Output train_on_ranks(const Arguments& launch, const Arguments& arguments)
 nlohmann::json short_run(int num_ranks) {
   Arguments arguments = kShort;
   arguments.emplace_back("--json");
-  const base::Output output = train_on_ranks({"--nproc-per-node", std::to_string(num_ranks)}, arguments);
+  const base::Output output =
+      train_on_ranks({"--nproc-per-node", std::to_string(num_ranks)}, arguments);
   EXPECT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   return nlohmann::json::parse(output.out);
 }
@@ -67,7 +68,8 @@ int count_lines_with(const std::string& text, const std::string& part) {
 }
 
 TEST(TrainRun, EightRanksOnTwoNodesLearnAndHoldTheSameBits) {
-  const base::Output output = train_on_ranks({"--local-nodes", "2", "--nproc-per-node", "4"}, {"--json"});
+  const base::Output output =
+      train_on_ranks({"--local-nodes", "2", "--nproc-per-node", "4"}, {"--json"});
   ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
   const auto result = nlohmann::json::parse(output.out);
   EXPECT_EQ(result["ranks"], 8);
@@ -115,26 +117,26 @@ TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
   nlohmann::json first;
   for (const int ranks : {1, 2, 4, 8}) {
     const base::Output output = run({"run",
-                               "--no-prefix",
-                               "--nproc-per-node",
-                               std::to_string(ranks),
-                               "--",
-                               kProgram,
-                               "train",
-                               LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
-                               "--json",
-                               "--shards",
-                               "8",
-                               "--set",
-                               "data.text=" LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt",
-                               "--set",
-                               "model.hidden_size=16",
-                               "--set",
-                               "model.ffn_size=32",
-                               "--set",
-                               "data.sequence_length=32",
-                               "--set",
-                               "train.max_steps=12"});
+                                     "--no-prefix",
+                                     "--nproc-per-node",
+                                     std::to_string(ranks),
+                                     "--",
+                                     kProgram,
+                                     "train",
+                                     LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
+                                     "--json",
+                                     "--shards",
+                                     "8",
+                                     "--set",
+                                     "data.text=" LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt",
+                                     "--set",
+                                     "model.hidden_size=16",
+                                     "--set",
+                                     "model.ffn_size=32",
+                                     "--set",
+                                     "data.sequence_length=32",
+                                     "--set",
+                                     "train.max_steps=12"});
     ASSERT_TRUE(output.status.ok()) << output.err;
     const auto result = nlohmann::json::parse(output.out);
     EXPECT_EQ(result["same_bits"], true);

@@ -191,7 +191,8 @@ TEST(TrainerScores, NaNIsNeverTheBestAndDoesNotStandInTheWay) {
       hopeless, {.epochs = 5, .early_stop = 2, .batch_size = 8, .workers = 0}, {rows(64), rows(8)});
   EXPECT_EQ(none.end, TrainEnd::EarlyStop);
   EXPECT_FALSE(none.best.has_value());
-  EXPECT_TRUE(train::is_better({.loss = 1}, Evaluation{.loss = std::nan("")})) << "of an older checkpoint";
+  EXPECT_TRUE(train::is_better({.loss = 1}, Evaluation{.loss = std::nan("")}))
+      << "of an older checkpoint";
 }
 
 TEST(TrainerScales, AnOverflowOfFloat16sScaleIsNoBadStep) {

@@ -326,13 +326,15 @@ TEST(Trainer, TheTimeLimitEndsWithACheckpointOnAllRanks) {
 TEST(Trainer, EachHeldOutSampleCountsOnceAndAddsUpToTheSameBits) {
   NetTask task_alone;
   Group alone = make_single_group();
-  const Evaluation expected = train::evaluate(task_alone, points(37, 0.5), alone, {.batch_size = 4});
+  const Evaluation expected =
+      train::evaluate(task_alone, points(37, 0.5), alone, {.batch_size = 4});
   EXPECT_EQ(expected.num_counted, 37);
   for (const int ranks : {2, 3, 8}) {
     run_ranks(ranks,
               [](Group& group) {
                 NetTask task;
-                const Evaluation found = train::evaluate(task, points(37, 0.5), group, {.batch_size = 4});
+                const Evaluation found =
+                    train::evaluate(task, points(37, 0.5), group, {.batch_size = 4});
                 EXPECT_EQ(found.num_counted, 37);
                 EXPECT_EQ(fmt::format("{:a} {}", found.loss, found.num_correct), rank_argument());
                 EXPECT_TRUE(task.module()->is_training()) << "the mode is put back";

@@ -23,9 +23,9 @@ std::string python() {
 }
 
 std::optional<std::string> transformers_refusal() {
-  const base::Output output =
-      base::run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch, transformers'", python()}},
-                  base::Deadline::after(std::chrono::seconds(120)));
+  const base::Output output = base::run_process(
+      {.argv = {"sh", "-c", "exec \"$0\" -c 'import torch, transformers'", python()}},
+      base::Deadline::after(std::chrono::seconds(120)));
   if (output.status.ok()) {
     return std::nullopt;
   }
@@ -46,9 +46,9 @@ class WalkInPython : public testing::Test {
   void compare(const Json& said) const {
     const base::Output output =
         base::run_process({.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/tests/train/user_walk.py",
-                              folder_.file("said.json", said.dump())},
-                     .env = {{"HF_HUB_OFFLINE", "1"}}},
-                    base::Deadline::after(std::chrono::seconds(300)));
+                                    folder_.file("said.json", said.dump())},
+                           .env = {{"HF_HUB_OFFLINE", "1"}}},
+                          base::Deadline::after(std::chrono::seconds(300)));
     EXPECT_TRUE(output.status.ok()) << output.out << output.err;
   }
 

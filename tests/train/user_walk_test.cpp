@@ -45,12 +45,12 @@ class UserWalk : public testing::Test {
 
   Json answer(const Arguments& argv) const { return answer_in(folder_.path(), argv); }
   base::Output train(const std::string& recipe, const Arguments& settings = {},
-               const Arguments& flags = {}) const {
+                     const Arguments& flags = {}) const {
     return run_in(mine(), with(with({"train", recipe, "--json"}, set(settings)), flags));
   }
   // On ranks; with the arguments of launch_rhyme().
   base::Output train_rhyme(int ranks, int64_t steps, const Arguments& more = {},
-                     const std::string& dir = "runs/killed") const {
+                           const std::string& dir = "runs/killed") const {
     Arguments argv = with({"run"}, launch_rhyme(ranks, dir, steps));
     argv.emplace_back("--json");
     return run_in(mine(), with(argv, more));
@@ -160,7 +160,8 @@ int64_t UserWalk::kill_a_rank() const {
   EXPECT_EQ(job.wait().shell_code(), 128 + SIGKILL) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("SIGKILL"));
   EXPECT_TRUE(job.is_gone());
-  return std::stoll(base::read_file(mine("runs/killed/latest")).substr(std::string("step-").size()));
+  return std::stoll(
+      base::read_file(mine("runs/killed/latest")).substr(std::string("step-").size()));
 }
 
 // 4. A run is killed, goes on as if it was not, moves to other ranks and other data.

@@ -120,7 +120,8 @@ void write_halves(const std::string& path, const at::Tensor& whole) {
   formats::PickleValue root{.kind = formats::PickleValue::Kind::Dict};
   std::vector<formats::PickledTensor> tensors;
   for (const uint64_t half : {0, 1}) {
-    root.items.push_back(formats::PickleValue::of(half == 0 ? std::string("first") : std::string("second")));
+    root.items.push_back(
+        formats::PickleValue::of(half == 0 ? std::string("first") : std::string("second")));
     root.items.push_back(formats::PickleValue::of_tensor(half));
     tensors.push_back({.storage = 0,
                        .dtype = formats::DType::F32,
@@ -129,7 +130,7 @@ void write_halves(const std::string& path, const at::Tensor& whole) {
                        .strides = {1}});
   }
   formats::TorchWriter writer(path, root, tensors,
-                     {{.key = "0", .size_bytes = count * 4, .element_bytes = 4}});
+                              {{.key = "0", .size_bytes = count * 4, .element_bytes = 4}});
   writer.begin();
   writer.append({static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()});
   writer.finish();

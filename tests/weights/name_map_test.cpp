@@ -14,9 +14,9 @@ using testing::IsEmpty;
 using testing::ThrowsMessage;
 
 const weights::NameRules kRules{.prefix = "bert.",
-                       .renamed_ends = {{"LayerNorm.gamma", "LayerNorm.weight"}},
-                       .ignored_ends = {"position_ids"},
-                       .ties = {{"decoder.weight", "words.weight"}}};
+                                .renamed_ends = {{"LayerNorm.gamma", "LayerNorm.weight"}},
+                                .ignored_ends = {"position_ids"},
+                                .ties = {{"decoder.weight", "words.weight"}}};
 
 weights::NameMap map(std::vector<std::string> model, std::vector<std::string> file) {
   return weights::map_names(model, file, kRules);

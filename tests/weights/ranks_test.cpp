@@ -46,10 +46,10 @@ TEST(ThrowTogether, AllHearTheReasonThoughTheFirstLeavesWithItsGroup) {
                                                .size = group.size(),
                                                .timeout = std::chrono::seconds(60)});
         weights::throw_together(own, weights::caught([&] {
-                         if (own.rank() == 1) {
-                           throw UsageError("the reason");
-                         }
-                       }));
+                                  if (own.rank() == 1) {
+                                    throw UsageError("the reason");
+                                  }
+                                }));
         ADD_FAILURE() << "nothing was thrown";
       } catch (const UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("the reason"));

@@ -12,16 +12,16 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
-#include "bench/checkpoint/bench_checkpoint_command.h"
-#include "bench/data/bench_data_command.h"
-#include "bench/ddp/bench_ddp_command.h"
-#include "bench/launch/bench_launch_job.h"
-#include "bench/load/bench_load_command.h"
 #include "bench/allreduce/bench_measure.h"
 #include "bench/allreduce/bench_plan.h"
 #include "bench/allreduce/bench_probe.h"
 #include "bench/allreduce/bench_rank.h"
 #include "bench/allreduce/bench_result.h"
+#include "bench/checkpoint/bench_checkpoint_command.h"
+#include "bench/data/bench_data_command.h"
+#include "bench/ddp/bench_ddp_command.h"
+#include "bench/launch/bench_launch_job.h"
+#include "bench/load/bench_load_command.h"
 #include "comm/backends/raw_gloo.h"
 
 namespace lockstep {
@@ -48,7 +48,8 @@ std::string join_network(const BenchPlan& plan, const comm::LaunchEnv& launch) {
   }
   const int number = launch.rank * plan.num_nodes / launch.size;
   const BenchNode& node = plan.network.at(static_cast<size_t>(number));
-  const base::UniqueFd network = base::open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
+  const base::UniqueFd network =
+      base::open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
   if (::setns(network.get(), CLONE_NEWNET) != 0) {
     throw IoError("cannot enter the network of node {}: {}", number, base::errno_text(errno));
   }
@@ -111,10 +112,10 @@ int bench_command(int argc, char** argv) {
   BenchPeers peers{.names = plan.peers, .gloo = nullptr, .mpis = {}};
   if (std::find(plan.peers.begin(), plan.peers.end(), "gloo") != plan.peers.end()) {
     peers.gloo = comm::make_raw_gloo(rank.store, {.prefix = "peer/",
-                                            .rank = rank.launch.rank,
-                                            .size = rank.launch.size,
-                                            .address = address,
-                                            .timeout = kBenchPatience});
+                                                  .rank = rank.launch.rank,
+                                                  .size = rank.launch.size,
+                                                  .address = address,
+                                                  .timeout = kBenchPatience});
   }
   if (group.rank() == 0) {
     for (const BenchMpi& mpi : plan.mpi) {

@@ -50,7 +50,8 @@ std::vector<fs::path> program_folders() {
 
 std::string output_of(std::vector<std::string> argv) {
   try {
-    const base::Output output = base::run_process({.argv = std::move(argv)}, base::Deadline::after(kPatience));
+    const base::Output output =
+        base::run_process({.argv = std::move(argv)}, base::Deadline::after(kPatience));
     return output.out + output.err;
   } catch (const IoError& /*error*/) {
     return "";  // not a program that can be run
@@ -227,17 +228,19 @@ std::string MpiPrograms::compile(const std::string& name, const std::string& mpi
     folder_ = (fs::temp_directory_path() / "lockstep-mpi-XXXXXX").string();
     if (::mkdtemp(folder_.data()) == nullptr) {
       const int error = errno;
-      throw IoError("cannot make the folder {}: {}", std::exchange(folder_, ""), base::errno_text(error));
+      throw IoError("cannot make the folder {}: {}", std::exchange(folder_, ""),
+                    base::errno_text(error));
     }
   }
   const MemoryFile source("mpi_peer.c", kMpiPeerSource);
   const std::string program = folder_ + "/" + name;
-  base::ProcessOptions options{.argv = {compiler.string(), "-std=gnu11", "-O2", "-x", "c", source.path(),
-                                  "-x", "none", "-o", program}};
+  base::ProcessOptions options{.argv = {compiler.string(), "-std=gnu11", "-O2", "-x", "c",
+                                        source.path(), "-x", "none", "-o", program}};
   if (name == "intelmpi") {  // its scripts do not know where they lie
     options.env["I_MPI_ROOT"] = folder.parent_path().string();
   }
-  const base::Output output = base::run_process(std::move(options), base::Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process(std::move(options), base::Deadline::after(kPatience));
   if (!output.status.ok() || !is_program(program)) {
     search_.missing[name] = fmt::format("{} cannot compile the peer ({}); {}", compiler.string(),
                                         last_line(output.err), how_to_get(name));

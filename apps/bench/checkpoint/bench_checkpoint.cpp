@@ -92,9 +92,9 @@ int bench_checkpoint(const Arguments& arguments) {
                             {"repeats", request->repeats},
                             {"json", request->json}};
   return launch::run_job({.name = "lockstep bench",
-                  .procs_per_node = request->num_ranks,
-                  .output = {.prefix = false},
-                  .command = {find_torch_program(), "bench", "checkpoint", plan.dump()}});
+                          .procs_per_node = request->num_ranks,
+                          .output = {.prefix = false},
+                          .command = {find_torch_program(), "bench", "checkpoint", plan.dump()}});
 }
 
 }  // namespace lockstep::app

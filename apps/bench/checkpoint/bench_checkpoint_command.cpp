@@ -1,7 +1,7 @@
 #include "bench/checkpoint/bench_checkpoint_command.h"
 
-#include "bench/checkpoint/bench_checkpoint_measure.h"
 #include "bench/allreduce/bench_rank.h"
+#include "bench/checkpoint/bench_checkpoint_measure.h"
 
 namespace lockstep {
 

@@ -16,10 +16,10 @@
 #include <lockstep/data/loader.h>
 #include <lockstep/data/token_data.h>
 
-#include "bench/data/bench_data_files.h"
-#include "bench/data/bench_data_peer.h"
 #include "bench/allreduce/bench_rank.h"
 #include "bench/allreduce/bench_result.h"
+#include "bench/data/bench_data_files.h"
+#include "bench/data/bench_data_peer.h"
 
 namespace lockstep {
 namespace {

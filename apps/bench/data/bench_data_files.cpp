@@ -8,10 +8,10 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/unique_fd.h"
 #include "base/dice.h"
-#include "pictures/picture_encoder.h"
+#include "base/unique_fd.h"
 #include "formats/token_file.h"
+#include "pictures/picture_encoder.h"
 
 namespace lockstep {
 namespace {
@@ -96,7 +96,8 @@ int64_t write_bench_tokens(const std::string& path, int64_t megabytes) {
   constexpr uint64_t kPieceIds = 500'000;  // a megabyte
   base::Dice dice(2, 0);
   std::vector<uint32_t> ids(kPieceIds);
-  formats::TokenWriter writer(path, formats::TokenLayout::LlmcGpt2, kPieceIds * static_cast<uint64_t>(megabytes));
+  formats::TokenWriter writer(path, formats::TokenLayout::LlmcGpt2,
+                              kPieceIds * static_cast<uint64_t>(megabytes));
   for (int64_t i = 0; i < megabytes; ++i) {
     for (uint32_t& id : ids) {
       id = static_cast<uint32_t>(dice.below(kNumWords));

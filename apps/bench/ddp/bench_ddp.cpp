@@ -97,9 +97,9 @@ int bench_ddp(const Arguments& arguments) {
                             {"steps", request->steps}, {"repeats", request->repeats},
                             {"json", request->json},   {"bars", ::isatty(STDOUT_FILENO) == 1}};
   return launch::run_job({.name = "lockstep bench",
-                  .procs_per_node = request->num_ranks,
-                  .output = {.prefix = false},
-                  .command = {find_torch_program(), "bench", "ddp", plan.dump()}});
+                          .procs_per_node = request->num_ranks,
+                          .output = {.prefix = false},
+                          .command = {find_torch_program(), "bench", "ddp", plan.dump()}});
 }
 
 }  // namespace lockstep::app

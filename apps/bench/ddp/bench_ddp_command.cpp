@@ -1,7 +1,7 @@
 #include "bench/ddp/bench_ddp_command.h"
 
-#include "bench/ddp/bench_ddp_measure.h"
 #include "bench/allreduce/bench_rank.h"
+#include "bench/ddp/bench_ddp_measure.h"
 #include "comm/backends/raw_gloo.h"
 
 namespace lockstep {
@@ -16,9 +16,9 @@ int bench_ddp_command(const std::string& text) {
   c10::intrusive_ptr<c10d::Backend> gloo;
   if (plan.has_peer) {
     gloo = comm::make_raw_gloo(rank.store, {.prefix = "peer/",
-                                      .rank = rank.launch.rank,
-                                      .size = rank.launch.size,
-                                      .timeout = kBenchPatience});
+                                            .rank = rank.launch.rank,
+                                            .size = rank.launch.size,
+                                            .timeout = kBenchPatience});
   }
   const DdpBenchResult result = measure_ddp(group, gloo, plan);
   if (group.rank() == 0) {

@@ -18,8 +18,8 @@
 #include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
-#include "bench/ddp/bench_ddp_variant.h"
 #include "bench/allreduce/bench_probe.h"
+#include "bench/ddp/bench_ddp_variant.h"
 
 namespace lockstep {
 namespace {

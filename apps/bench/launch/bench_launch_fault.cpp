@@ -98,9 +98,9 @@ FaultTimes measure_fault(int num_ranks) {
   const std::string self = own_program_path();
   base::FdPair pipe = base::make_pipe();
   base::Process job({.argv = {self, "run", "--nproc-per-node", std::to_string(num_ranks),
-                        "--max-restarts", "1", self, "bench", "launch", "fault-rank"},
-               .stdout_fd = pipe.write.get(),
-               .stderr_fd = pipe.write.get()});
+                              "--max-restarts", "1", self, "bench", "launch", "fault-rank"},
+                     .stdout_fd = pipe.write.get(),
+                     .stderr_fd = pipe.write.get()});
   pipe.write.reset();
   std::string text;
   while (numbers(text, kReady).size() < num && read_more(pipe.read.get(), text, deadline)) {

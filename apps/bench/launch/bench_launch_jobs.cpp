@@ -29,8 +29,9 @@ struct Timed {
 Timed timed(std::vector<std::string> argv) {
   const std::string name = fmt::format("{}", fmt::join(argv, " "));
   const auto begin = base::Clock::now();
-  const base::Output output = base::run_process({.argv = std::move(argv), .env = {{"OMP_NUM_THREADS", "1"}}},
-                                    base::Deadline::after(kPatience));
+  const base::Output output =
+      base::run_process({.argv = std::move(argv), .env = {{"OMP_NUM_THREADS", "1"}}},
+                        base::Deadline::after(kPatience));
   const std::chrono::duration<double> duration = base::Clock::now() - begin;
   if (!output.status.ok()) {
     throw IoError("bench launch: `{}`: {}{}; its last words:\n{}", name,

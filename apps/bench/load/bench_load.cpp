@@ -122,9 +122,9 @@ int bench_load(const Arguments& arguments) {
                             {"json", request->json},
                             {"bars", ::isatty(STDOUT_FILENO) == 1}};
   return launch::run_job({.name = "lockstep bench",
-                  .procs_per_node = request->num_ranks,
-                  .output = {.prefix = false},
-                  .command = {find_torch_program(), "bench", "load", plan.dump()}});
+                          .procs_per_node = request->num_ranks,
+                          .output = {.prefix = false},
+                          .command = {find_torch_program(), "bench", "load", plan.dump()}});
 }
 
 }  // namespace lockstep::app

@@ -1,7 +1,7 @@
 #include "bench/load/bench_load_command.h"
 
-#include "bench/load/bench_load_measure.h"
 #include "bench/allreduce/bench_rank.h"
+#include "bench/load/bench_load_measure.h"
 
 namespace lockstep {
 

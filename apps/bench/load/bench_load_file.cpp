@@ -68,8 +68,10 @@ std::vector<formats::TensorInfo> gpt2_shapes(int64_t size_bytes) {
   int64_t bytes = 0;
   const auto add = [&](std::string name, std::vector<int64_t> shape) {
     bytes += static_cast<int64_t>(*formats::checked_elements(shape)) * kHalfBytes;
-    tensors.push_back(
-        {.name = std::move(name), .dtype = formats::DType::F16, .shape = std::move(shape), .strides = {}});
+    tensors.push_back({.name = std::move(name),
+                       .dtype = formats::DType::F16,
+                       .shape = std::move(shape),
+                       .strides = {}});
   };
   const auto add_pair = [&](const std::string& name, std::vector<int64_t> shape) {
     const int64_t outputs = shape.back();
@@ -112,8 +114,9 @@ BenchWeights write_bench_weights(const std::string& path, const std::string& for
   }
   formats::SafetensorsWriter writer(path, weights.tensors, {{"format", "pt"}});
   for (const formats::TensorInfo& tensor : writer.tensors()) {  // sorted in its own way
-    const auto place = std::find_if(weights.tensors.begin(), weights.tensors.end(),
-                                    [&](const formats::TensorInfo& t) { return t.name == tensor.name; });
+    const auto place =
+        std::find_if(weights.tensors.begin(), weights.tensors.end(),
+                     [&](const formats::TensorInfo& t) { return t.name == tensor.name; });
     const auto i = static_cast<size_t>(place - weights.tensors.begin());
     weights.crcs[i] = write_tensor(tensor, i, [&](auto part) { writer.append(part); });
   }

@@ -15,7 +15,7 @@ namespace lockstep {
 
 struct BenchWeights {
   std::vector<formats::TensorInfo> tensors;  // in the order in which a model names its parameters
-  std::vector<uint32_t> crcs;       // of each one's bytes
+  std::vector<uint32_t> crcs;                // of each one's bytes
 };
 
 // GPT-2 large's shapes, with as many layers as make the size; of a tenth of the width below 256 MB.

@@ -254,7 +254,8 @@ class LoadMeasurement {
       uint32_t crc = 0;
       for (size_t i = 0; i < weights_.crcs.size(); ++i) {
         const formats::TensorInfo& tensor = weights_.tensors[i];
-        crc = formats::crc32_combine(crc, weights_.crcs[i], *formats::checked_bytes(tensor.dtype, tensor.shape));
+        crc = formats::crc32_combine(crc, weights_.crcs[i],
+                                     *formats::checked_bytes(tensor.dtype, tensor.shape));
       }
       if (load.crc != crc) {
         throw InternalError("the peer of rank {} loaded something else", group_.rank());

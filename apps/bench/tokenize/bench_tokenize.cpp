@@ -98,7 +98,7 @@ std::string find_peer(const Request& request) {
   std::string why;
   try {
     const base::Output output = base::run_process({.argv = {python, "-c", "import tokenizers"}},
-                                      base::Deadline::after(std::chrono::minutes(1)));
+                                                  base::Deadline::after(std::chrono::minutes(1)));
     if (output.status.ok()) {
       return python;
     }

@@ -58,10 +58,10 @@ class Peer {
         texts_("texts", joined(bench.texts)) {}
 
   Encoded encode() const {
-    const base::Output output =
-        base::run_process({.argv = {python_, script_.path(), vocabulary_, texts_.path()},
-                     .env = {{"RAYON_NUM_THREADS", "1"}, {"TOKENIZERS_PARALLELISM", "false"}}},
-                    base::Deadline::after(kPatience));
+    const base::Output output = base::run_process(
+        {.argv = {python_, script_.path(), vocabulary_, texts_.path()},
+         .env = {{"RAYON_NUM_THREADS", "1"}, {"TOKENIZERS_PARALLELISM", "false"}}},
+        base::Deadline::after(kPatience));
     const size_t line = output.out.find('\n');
     if (!output.status.ok() || line == std::string::npos) {
       throw IoError("bench tokenize: the peer ended with {}{}; its last words:\n{}",

@@ -70,7 +70,8 @@ class Store {
   Store(std::shared_ptr<base::StoreServer> server, std::shared_ptr<base::StoreClient> client,
         std::chrono::milliseconds timeout);
 
-  std::shared_ptr<base::StoreServer> server_;  // only where host() was called; destroyed after client_
+  std::shared_ptr<base::StoreServer>
+      server_;  // only where host() was called; destroyed after client_
   std::shared_ptr<base::StoreClient> client_;
   std::chrono::milliseconds timeout_;
 };

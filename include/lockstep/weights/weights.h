@@ -72,7 +72,8 @@ class Weights {
   bool has_checksums() const;                                  // all of them
 
   // For the implementation.
-  explicit Weights(std::shared_ptr<const weights::WeightCatalog> catalog) : catalog_(std::move(catalog)) {}
+  explicit Weights(std::shared_ptr<const weights::WeightCatalog> catalog)
+      : catalog_(std::move(catalog)) {}
   const weights::WeightCatalog& catalog() const { return *catalog_; }
 
  private:

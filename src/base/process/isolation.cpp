@@ -11,8 +11,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/unique_fd.h"
 #include "base/process/fork.h"
+#include "base/unique_fd.h"
 
 namespace lockstep::base {
 

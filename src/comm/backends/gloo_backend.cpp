@@ -22,11 +22,11 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "comm/c10d/c10d_store.h"
 #include "comm/backends/local_team.h"
+#include "comm/backends/sigpipe_block.h"
+#include "comm/c10d/c10d_store.h"
 #include "comm/membership.h"
 #include "comm/work/pending_work.h"
-#include "comm/backends/sigpipe_block.h"
 
 namespace lockstep::comm {
 namespace {
@@ -310,7 +310,8 @@ class GlooBackend : public Backend {
 
   ~GlooBackend() override {
     // Operations that nobody waited for must end before Gloo may be destroyed.
-    if (!membership_->wait(base::Deadline::after(kPendingTime), [this] { return *num_pending_ == 0; })) {
+    if (!membership_->wait(base::Deadline::after(kPendingTime),
+                           [this] { return *num_pending_ == 0; })) {
       if (!membership_->failure()) {
         membership_->abandon("it destroyed the group with operations in flight");
       }

@@ -6,8 +6,8 @@
 #include <lockstep/base/error.h>
 
 #include "comm/backends/gloo_backend.h"
-#include "comm/membership.h"
 #include "comm/backends/rail.h"
+#include "comm/membership.h"
 
 namespace lockstep::comm {
 namespace {

@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/start/hosts.h"
 #include "comm/backends/team_backend.h"
+#include "comm/start/hosts.h"
 
 namespace lockstep::comm {
 

@@ -131,9 +131,9 @@ void LocalTeam::meet(const Call& connect) {
   lookup.deadline = connect.deadline.earlier(base::Deadline::after(kExchangeTime));
   exchange_ = std::make_unique<shm::FdExchange>(
       shm::FdExchangeOptions{.rank = rank_,
-                          .size = size(),
-                          .secret = membership_->store().client()->secret(),
-                          .purpose = membership_->key(place)});
+                             .size = size(),
+                             .secret = membership_->store().client()->secret(),
+                             .purpose = membership_->key(place)});
   membership_->on_failure([this] { exchange_->interrupt(); });
   if (size() > 1 && rank_ == 0) {
     membership_->store().client()->set(membership_->key(place), exchange_->address(),

@@ -8,8 +8,8 @@
 #include "base/env.h"
 #include "comm/backends/gloo_backend.h"
 #include "comm/backends/hierarchical_backend.h"
-#include "comm/start/hosts.h"
 #include "comm/backends/shm_backend.h"
+#include "comm/start/hosts.h"
 
 namespace lockstep::comm {
 namespace {
@@ -109,14 +109,13 @@ Connected connect_shm(const GroupSetup& setup, std::unique_ptr<LocalTeam> team) 
 }
 
 Connected connect_hierarchical(const GroupSetup& setup, std::unique_ptr<LocalTeam> team) {
-  HierarchicalOptions options{
-      .team = {.membership = setup.membership,
-               .group = setup.group,
-               .team = std::move(team),
-               .timeout = setup.timeout},
-      .nodes = setup.nodes,
-      .address = reachable_address(setup.hosts, setup.membership->rank()),
-      .connect = setup.call};
+  HierarchicalOptions options{.team = {.membership = setup.membership,
+                                       .group = setup.group,
+                                       .team = std::move(team),
+                                       .timeout = setup.timeout},
+                              .nodes = setup.nodes,
+                              .address = reachable_address(setup.hosts, setup.membership->rank()),
+                              .connect = setup.call};
   return once_all_are(setup,
                       {make_hierarchical_backend(std::move(options)),
                        fmt::format("{} nodes of {} ranks: shared memory inside, Gloo between",
@@ -167,7 +166,7 @@ Connected connect_group(ConnectOptions options) {
   GroupSetup setup;
   setup.group = options.group;
   setup.timeout = options.operation_timeout == kGroupTimeout ? options.group.timeout
-                                                               : options.operation_timeout;
+                                                             : options.operation_timeout;
   setup.group.timeout = setup.timeout;  // what a split() inherits
   setup.call.operation = Operation::Connect;
   setup.call.timeout = options.group.timeout;

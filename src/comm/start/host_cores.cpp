@@ -9,9 +9,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/network.h"
 #include "base/process/cores.h"
 #include "base/process/cpu_quota.h"
-#include "base/network.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::comm {

@@ -52,7 +52,7 @@ Host describe_host(const Store& store) {
   for (const char* variable : {"LOCKSTEP_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
     if (const auto wanted = env.text(variable); wanted && host.interface.empty()) {
       host.interface = base::interface_address(wanted->substr(0, wanted->find(',')),
-                                         fmt::format("init: {} =", variable));
+                                               fmt::format("init: {} =", variable));
     }
   }
   return host;

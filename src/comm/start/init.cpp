@@ -7,10 +7,10 @@
 
 #include "base/secret.h"
 #include "base/store/store_client.h"
+#include "comm/c10d/torch_store.h"
+#include "comm/membership.h"
 #include "comm/start/connect.h"
 #include "comm/start/launch_env.h"
-#include "comm/membership.h"
-#include "comm/c10d/torch_store.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +33,8 @@ Store meet_through_torchrun(const comm::LaunchEnv& launch, std::chrono::millisec
     options.endpoint = base::Endpoint{interface, 0}.text();
     options.secret = base::make_secret();
     Store store = Store::host(options);
-    comm::publish_in_torch_store(launch.store, key, store.endpoint() + " " + options.secret, timeout);
+    comm::publish_in_torch_store(launch.store, key, store.endpoint() + " " + options.secret,
+                                 timeout);
     return store;
   }
   const std::string told = comm::read_from_torch_store(launch.store, key, timeout);
@@ -110,15 +111,16 @@ Group init(InitOptions options) {
   }
   refuse_second_world();
   const Store store = meet(launch, options.start_timeout);
-  const bool hosts_store = launch.rank == 0 && launch.store_host != comm::LaunchEnv::StoreHost::Launcher;
+  const bool hosts_store =
+      launch.rank == 0 && launch.store_host != comm::LaunchEnv::StoreHost::Launcher;
   GroupOptions group{.name = comm::kWorldName,
                      .rank = launch.rank,
                      .size = launch.size,
                      .timeout = options.start_timeout};
   const comm::Connected world = comm::connect_group({.store = store,
-                                         .group = std::move(group),
-                                         .operation_timeout = options.timeout,
-                                         .hosts_store = hosts_store});
+                                                     .group = std::move(group),
+                                                     .operation_timeout = options.timeout,
+                                                     .hosts_store = hosts_store});
   if (launch.rank == 0) {
     log::info("comm", "init: {} ranks from {}; backend {}: {}; store {}", launch.size,
               launch.source, world.backend->name(), world.reason, store.endpoint());

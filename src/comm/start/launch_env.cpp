@@ -76,8 +76,9 @@ base::Endpoint need_master(const base::Env& env, const char* source) {
 
 LaunchEnv from_lockstep(const base::Env& env) {
   LaunchEnv launch = read_ranks(env, {"lockstep run", "LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE"});
-  launch.job_id = base::store::rank_scope(env.text("LOCKSTEP_JOB_ID").value_or(""),
-                                    env.integer("LOCKSTEP_GENERATION", 0, INT64_MAX).value_or(0));
+  launch.job_id =
+      base::store::rank_scope(env.text("LOCKSTEP_JOB_ID").value_or(""),
+                              env.integer("LOCKSTEP_GENERATION", 0, INT64_MAX).value_or(0));
   if (launch.size > 1) {
     const auto store = env.text("LOCKSTEP_STORE");
     if (!store) {
@@ -97,8 +98,8 @@ LaunchEnv from_torchrun(const base::Env& env) {
   if (launch.size > 1) {
     launch.store = need_master(env, "torchrun");
     launch.store_host = env.flag("TORCHELASTIC_USE_AGENT_STORE").value_or(false)
-                         ? LaunchEnv::StoreHost::TorchStore
-                         : LaunchEnv::StoreHost::RankZero;
+                            ? LaunchEnv::StoreHost::TorchStore
+                            : LaunchEnv::StoreHost::RankZero;
   }
   return launch;
 }

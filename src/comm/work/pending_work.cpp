@@ -1,7 +1,7 @@
 #include "comm/work/pending_work.h"
 
-#include "comm/work/callback_pool.h"
 #include "comm/membership.h"
+#include "comm/work/callback_pool.h"
 
 namespace lockstep::comm {
 

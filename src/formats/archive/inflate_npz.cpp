@@ -8,9 +8,9 @@
 #include <lockstep/base/error.h>
 
 #include "formats/archive/crc32.h"
+#include "formats/archive/zip_writer.h"
 #include "formats/npy.h"
 #include "formats/weight_file.h"
-#include "formats/archive/zip_writer.h"
 
 namespace lockstep::formats {
 
@@ -20,7 +20,7 @@ constexpr uint64_t kPieceBytes = 1u << 18;
 constexpr uint64_t kMaxRatio = 1032;  // deflate: 258 bytes for two bits
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kNpyStartBytes = 4096;  // NumPy's header has 128 as a rule
-constexpr int kRawDeflate = -15;        // no header of zlib's own, a window of 32 KiB
+constexpr int kRawDeflate = -15;           // no header of zlib's own, a window of 32 KiB
 
 class StoredArchive : public base::ByteSource {
  public:
@@ -121,7 +121,8 @@ void inflate_record(const ZipReader& zip, const ZipEntry& entry, std::string& by
     }
   };
   fill(std::min(entry.size_bytes, kNpyStartBytes));
-  const base::MemorySource header(std::as_bytes(std::span(bytes)).subspan(start), zip.source().name());
+  const base::MemorySource header(std::as_bytes(std::span(bytes)).subspan(start),
+                                  zip.source().name());
   read_npy(header, {.name = entry.name, .offset_bytes = 0, .size_bytes = entry.size_bytes});
   fill(entry.size_bytes);
   inflater.finish();
@@ -161,7 +162,7 @@ uint64_t checked_total(const ZipReader& zip, const InflateLimits& limits) {
 }  // namespace
 
 std::unique_ptr<base::ByteSource> inflate_npz(std::unique_ptr<base::ByteSource> source,
-                                        const InflateLimits& limits) {
+                                              const InflateLimits& limits) {
   if (detect_weight_format(*source) != WeightFormat::Npz) {
     return source;
   }

@@ -18,6 +18,6 @@ struct InflateLimits {
 // with stored ones. Before an array is inflated its size must be one that deflate can reach and
 // that its .npy header says; afterwards its CRC-32 is compared. Throws FormatError.
 std::unique_ptr<base::ByteSource> inflate_npz(std::unique_ptr<base::ByteSource> source,
-                                        const InflateLimits& limits = {});
+                                              const InflateLimits& limits = {});
 
 }  // namespace lockstep::formats

@@ -137,8 +137,8 @@ class Members {
     } else {
       add(member, type);
     }
-    offset_ =
-        std::min(member.offset_bytes + base::rounded_up(member.size_bytes, kTarBlockBytes), source_.size());
+    offset_ = std::min(member.offset_bytes + base::rounded_up(member.size_bytes, kTarBlockBytes),
+                       source_.size());
     return true;
   }
 

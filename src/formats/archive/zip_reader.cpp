@@ -5,9 +5,9 @@
 #include <lockstep/base/error.h>
 
 #include "formats/archive/crc32.h"
+#include "formats/archive/zip_format.h"
 #include "formats/little_endian.h"
 #include "formats/tensor_info.h"
-#include "formats/archive/zip_format.h"
 
 namespace lockstep::formats {
 
@@ -146,8 +146,8 @@ ZipEntry take_entry(const std::string& file, std::string_view& bytes, uint64_t o
 // Where the data begins stands only in the local header.
 void read_local_header(const base::ByteSource& source, ZipEntry& entry, uint64_t directory_offset) {
   const auto fail = [&](const char* what) {
-    throw FormatError("{}: record {}: its header at offset {} {}", source.name(), base::shown(entry.name),
-                      entry.header_offset, what);
+    throw FormatError("{}: record {}: its header at offset {} {}", source.name(),
+                      base::shown(entry.name), entry.header_offset, what);
   };
   const uint64_t name_end = kLocalBytes + entry.name.size();
   if (entry.header_offset > directory_offset || name_end > directory_offset - entry.header_offset) {
@@ -262,7 +262,8 @@ void ZipReader::check_crc(const ZipEntry& entry, uint32_t crc) const {
     throw FormatError(
         "{}: record {} (offset {}, {} bytes) has the CRC-32 {:08x}, and {:08x} was "
         "written: it is damaged; copy the file again",
-        source_.name(), base::shown(entry.name), entry.data_offset, entry.size_bytes, crc, entry.crc);
+        source_.name(), base::shown(entry.name), entry.data_offset, entry.size_bytes, crc,
+        entry.crc);
   }
 }
 

@@ -6,8 +6,8 @@
 
 #include "base/round.h"
 #include "formats/archive/crc32.h"
-#include "formats/little_endian.h"
 #include "formats/archive/zip_format.h"
+#include "formats/little_endian.h"
 
 namespace lockstep::formats {
 

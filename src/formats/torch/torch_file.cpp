@@ -32,7 +32,8 @@ bool is_contiguous(const PickledTensor& tensor) {
 
 class Placement {
  public:
-  Placement(const base::ByteSource& source, const std::vector<PickledTensor>& tensors, TorchFile& file)
+  Placement(const base::ByteSource& source, const std::vector<PickledTensor>& tensors,
+            TorchFile& file)
       : source_(source), tensors_(tensors), file_(file) {}
 
   void walk(PickleValue& value, const std::string& path) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/byte_source.h"
-#include "formats/torch/pickle_value.h"
 #include "formats/tensor_info.h"
+#include "formats/torch/pickle_value.h"
 
 namespace lockstep::formats {
 

@@ -79,7 +79,8 @@ std::vector<TorchStorage> read_storages(const base::ByteSource& source, const Pi
       throw FormatError(
           "{}: storage {} at offset {} has {} elements of {} bytes, and the pickle "
           "says {} bytes",
-          source.name(), base::shown(wanted.key), offset, count, wanted.element_bytes, wanted.size_bytes);
+          source.name(), base::shown(wanted.key), offset, count, wanted.element_bytes,
+          wanted.size_bytes);
     }
     if (wanted.size_bytes > source.size() - offset) {
       throw FormatError(

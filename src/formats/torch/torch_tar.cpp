@@ -2,9 +2,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/archive/tar_reader.h"
 #include "formats/little_endian.h"
 #include "formats/torch/pickle_rebuild.h"
-#include "formats/archive/tar_reader.h"
 #include "formats/torch/torch_file.h"
 #include "formats/torch/unpickler.h"
 

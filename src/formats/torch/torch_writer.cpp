@@ -2,8 +2,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/torch/pickler.h"
 #include "formats/tensor_info.h"
+#include "formats/torch/pickler.h"
 
 namespace lockstep::formats {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/torch/pickle_value.h"
 #include "formats/archive/zip_writer.h"
+#include "formats/torch/pickle_value.h"
 
 namespace lockstep::formats {
 

@@ -1,8 +1,8 @@
 #include <lockstep/base/error.h>
 
+#include "formats/archive/zip_reader.h"
 #include "formats/torch/torch_file.h"
 #include "formats/torch/unpickler.h"
-#include "formats/archive/zip_reader.h"
 
 namespace lockstep::formats {
 

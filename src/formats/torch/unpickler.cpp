@@ -6,9 +6,9 @@
 #include <lockstep/base/error.h>
 
 #include "formats/little_endian.h"
+#include "formats/tensor_info.h"
 #include "formats/torch/pickle_opcodes.h"
 #include "formats/torch/pickle_rebuild.h"
-#include "formats/tensor_info.h"
 
 namespace lockstep::formats {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/scheduler/emit.h"
 #include "launch/flags/run_flags.h"
+#include "launch/scheduler/emit.h"
 
 namespace lockstep::launch {
 

@@ -25,7 +25,8 @@ bool is_true(const std::string& flag, const std::string& text) {
 }
 
 // "host", "host:port", "[v6]", "[v6]:port" or a bare IPv6 address.
-base::Endpoint parse_endpoint(const std::string& flag, const std::string& text, uint16_t default_port) {
+base::Endpoint parse_endpoint(const std::string& flag, const std::string& text,
+                              uint16_t default_port) {
   const bool bare_v6 = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
   if (bare_v6) {
     return {text, default_port};

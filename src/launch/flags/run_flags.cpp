@@ -9,8 +9,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/process/cores.h"
 #include "base/env.h"
+#include "base/process/cores.h"
 #include "launch/flags/command.h"
 #include "launch/node/gpus.h"
 #include "storage/storage.h"
@@ -155,7 +155,8 @@ std::vector<remote::HostEntry> host_entries(const RunFlags& flags) {
           flag, value, flag);
     }
   }
-  return flags.hosts.empty() ? remote::read_hostfile(flags.hostfile) : remote::parse_hosts(flags.hosts);
+  return flags.hosts.empty() ? remote::read_hostfile(flags.hostfile)
+                             : remote::parse_hosts(flags.hosts);
 }
 
 }  // namespace

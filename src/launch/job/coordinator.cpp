@@ -301,7 +301,8 @@ void Coordinator::signal(int signal, Time now) {
   }
   const bool is_polite = signal == SIGTERM && actions_.ask_ranks("stop") > 0;
   say(fmt::format("{}: {} {} ranks; they have {} to {}{}", base::signal_name(signal),
-                  is_polite ? "asking" : "stopping", ranks_.size(), base::to_text(options_.stop_grace),
+                  is_polite ? "asking" : "stopping", ranks_.size(),
+                  base::to_text(options_.stop_grace),
                   is_polite ? "save their state and end" : "end",
                   signal == SIGINT ? " (Ctrl-C again kills them now)" : ""));
   if (is_polite) {

@@ -45,7 +45,8 @@ size_t Head::ask_ranks(const std::string& request) {
 
 std::optional<int> Head::first_to_fail() const {
   const auto text = store_.find(base::store::kFirstToFailKey);
-  const auto rank = text ? base::parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
+  const auto rank =
+      text ? base::parse_integer(*text, 0, std::numeric_limits<int>::max()) : std::nullopt;
   return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 

@@ -20,9 +20,9 @@ HeadLink::HeadLink(const HeadLinkOptions& options, base::Deadline deadline)
     : options_(options),
       socket_(base::Socket::connect(options.head, deadline)),
       last_heard_(base::Clock::now()) {
-  const base::store::Welcome welcome =
-      base::store::greet(socket_, {options.head, base::store::agent_scope(options.job_id), options.secret},
-                   unread_, deadline);
+  const base::store::Welcome welcome = base::store::greet(
+      socket_, {options.head, base::store::agent_scope(options.job_id), options.secret}, unread_,
+      deadline);
   number_ = welcome.number;
   lost_after_ = welcome.lost_after;
   // The same process, so the same address: while the link is cut a name server, too, may be out of
@@ -37,8 +37,8 @@ short HeadLink::events() const {
 }
 
 void HeadLink::send(const MemberMessage& message) {
-  const std::string frame =
-      base::store::encode({base::store::Kind::Agent, 0, base::store::Writer().text(message.to_json()).take()});
+  const std::string frame = base::store::encode(
+      {base::store::Kind::Agent, 0, base::store::Writer().text(message.to_json()).take()});
   session_.keep(frame);
   unsent_ += frame;
   flush();
@@ -75,12 +75,15 @@ void HeadLink::break_off() {
 void HeadLink::resume(base::Deadline deadline) {
   base::Socket socket = base::Socket::connect(options_.head, deadline);
   std::string unread;
-  base::store::greet(socket, {options_.head, base::store::agent_scope(options_.job_id), options_.secret},
-               unread, deadline);
-  const std::string request = base::store::encode(
-      {base::store::Kind::Resume, 0, base::store::Writer().i64(number_).i64(session_.num_received()).take()});
+  base::store::greet(socket,
+                     {options_.head, base::store::agent_scope(options_.job_id), options_.secret},
+                     unread, deadline);
+  const std::string request =
+      base::store::encode({base::store::Kind::Resume, 0,
+                           base::store::Writer().i64(number_).i64(session_.num_received()).take()});
   socket.send(request.data(), request.size(), deadline);
-  const base::store::Message answer = base::store::receive_message(socket, unread, kMaxMessageBytes, deadline);
+  const base::store::Message answer =
+      base::store::receive_message(socket, unread, kMaxMessageBytes, deadline);
   base::store::Reader in(answer.body);
   if (answer.kind == base::store::Kind::Refused) {
     throw UsageError("{} refused this node: {}", options_.head.text(), in.text());
@@ -104,8 +107,8 @@ void HeadLink::take(const base::store::Message& message, std::vector<HeadMessage
   }
   messages.push_back(HeadMessage::from_json(in.text()));
   if (session_.take(message.body.size())) {
-    unsent_ += base::store::encode(
-        {base::store::Kind::Received, 0, base::store::Writer().i64(session_.num_received()).take()});
+    unsent_ += base::store::encode({base::store::Kind::Received, 0,
+                                    base::store::Writer().i64(session_.num_received()).take()});
   }
 }
 

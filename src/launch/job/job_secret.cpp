@@ -87,7 +87,8 @@ void make_key(const std::string& path) {
 
 }  // namespace
 
-std::string job_secret(const std::string& secret_file, const std::string& job_id, const base::Env& env) {
+std::string job_secret(const std::string& secret_file, const std::string& job_id,
+                       const base::Env& env) {
   if (!secret_file.empty()) {
     return read_secret(secret_file);
   }

@@ -15,8 +15,8 @@
 #include <lockstep/base/version.h>
 
 #include "base/network.h"
-#include "base/secret.h"
 #include "base/process/fork.h"
+#include "base/secret.h"
 #include "launch/node/log_folder.h"
 
 namespace lockstep::launch {
@@ -46,9 +46,9 @@ void Leader::open_head() {
     try {
       store_ = std::make_unique<base::StoreServer>(
           base::StoreServerOptions{.listen = endpoint,
-                             .job_id = rendezvous_.job_id,
-                             .secret = rendezvous_.secret,
-                             .lost_after = options_.rendezvous.lost_after});
+                                   .job_id = rendezvous_.job_id,
+                                   .secret = rendezvous_.secret,
+                                   .lost_after = options_.rendezvous.lost_after});
       break;
     } catch (const IoError& error) {
       why = error.what();
@@ -124,13 +124,14 @@ bool Leader::is_over() const {
 }
 
 void Leader::start_hosts() {
-  RemoteJob job{.arguments = options_.arguments,
-                .endpoint = store_->endpoint().text(),
-                .job_id = rendezvous_.job_id,
-                .secret = rendezvous_.secret,
-                .num_nodes = static_cast<int>(options_.hosts.size()),
-                .folder = std::filesystem::current_path().string(),
-                .environment = remote::travelling_environment(base::own_environment(), options_.host_env)};
+  RemoteJob job{
+      .arguments = options_.arguments,
+      .endpoint = store_->endpoint().text(),
+      .job_id = rendezvous_.job_id,
+      .secret = rendezvous_.secret,
+      .num_nodes = static_cast<int>(options_.hosts.size()),
+      .folder = std::filesystem::current_path().string(),
+      .environment = remote::travelling_environment(base::own_environment(), options_.host_env)};
   // The nodes make what describes their place themselves.
   std::erase_if(job.environment, [](const auto& entry) {
     return entry.first.starts_with("LOCKSTEP_JOB_") || entry.first == "LOCKSTEP_SSH";
@@ -185,7 +186,8 @@ base::Deadline Leader::next_timeout() const {
     next = next.earlier(stager_->next_timeout());
   }
   if (voice_.is_busy()) {
-    next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
+    next =
+        next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
   }
   return next;
 }
@@ -279,10 +281,10 @@ void Leader::stop_alone(int signal) {
     ranks_->kill_now();
   }
   if (!end_) {
-    end_ =
-        HeadMessage{.kind = HeadSays::End,
-                    .code = 128 + signal,
-                    .text = fmt::format("{}: stopped by {}", options_.name, base::signal_name(signal))};
+    end_ = HeadMessage{
+        .kind = HeadSays::End,
+        .code = 128 + signal,
+        .text = fmt::format("{}: stopped by {}", options_.name, base::signal_name(signal))};
   }
 }
 

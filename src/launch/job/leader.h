@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "base/console.h"
 #include "base/deadline.h"
 #include "base/store/store_server.h"
 #include "base/unique_fd.h"
-#include "base/console.h"
 #include "launch/job/head.h"
 #include "launch/job/head_link.h"
+#include "launch/job/rendezvous.h"
+#include "launch/job/starter.h"
 #include "launch/launch.h"
 #include "launch/node/local_ranks.h"
-#include "launch/job/rendezvous.h"
-#include "launch/plan.h"
 #include "launch/node/stage.h"
-#include "launch/job/starter.h"
 #include "launch/node/terminal.h"
+#include "launch/plan.h"
 
 namespace lockstep::launch {
 

@@ -29,7 +29,8 @@ void Leader::try_to_join() {
   next_try_ = base::Deadline::after(kJoinPause);
   try {
     link_ = std::make_unique<HeadLink>(
-        HeadLinkOptions{.head = endpoint, .job_id = rendezvous_.job_id, .secret = rendezvous_.secret},
+        HeadLinkOptions{
+            .head = endpoint, .job_id = rendezvous_.job_id, .secret = rendezvous_.secret},
         base::Deadline::after(kJoinTime));
     next_try_ = base::Deadline::never();
     next_beat_ = base::Deadline::after(kBeatInterval);

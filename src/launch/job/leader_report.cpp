@@ -35,7 +35,8 @@ void Leader::speak_out() {
     }
     base::Deadline next = limit;
     if (voice_.is_busy()) {
-      next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
+      next = next.earlier(
+          base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
     pollfd polls[] = {{voice_.is_busy() ? -1 : voice_.fd(), POLLOUT, 0},
                       {signals_.get(), POLLIN, 0}};

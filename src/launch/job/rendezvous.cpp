@@ -17,7 +17,7 @@ namespace {
 base::Endpoint parse_endpoint(const std::string& text) {
   const bool has_port = text.ends_with(']') ? false : text.find_last_of(':') != std::string::npos;
   return base::Endpoint::parse(has_port ? text : fmt::format("{}:{}", text, kDefaultRendezvousPort),
-                         "the rendezvous's endpoint");
+                               "the rendezvous's endpoint");
 }
 
 // The user means loopback: a number or "localhost", not a host name that happens to lead there.
@@ -70,12 +70,14 @@ Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& en
   }
   const base::Endpoint endpoint = parse_endpoint(options.endpoint);
   if (endpoint.port == 0) {
-    throw UsageError("the endpoint {} needs a port: the nodes must agree on it before their rendezvous",
-                     options.endpoint);
+    throw UsageError(
+        "the endpoint {} needs a port: the nodes must agree on it before their rendezvous",
+        options.endpoint);
   }
   rendezvous.job_id = options.job_id.empty() ? "none" : options.job_id;
-  rendezvous.secret = options.secret.empty() ? job_secret(options.secret_file, rendezvous.job_id, env)
-                                          : options.secret;
+  rendezvous.secret = options.secret.empty()
+                          ? job_secret(options.secret_file, rendezvous.job_id, env)
+                          : options.secret;
   rendezvous.is_head = options.is_head.value_or(base::is_this_host(endpoint.host));
   rendezvous.may_join = !options.is_head.has_value();
   const std::string host =

@@ -25,7 +25,7 @@ struct RendezvousOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);  // for more than the least number
-  std::chrono::nanoseconds lost_after = base::kDefaultLostAfter;        // of silence
+  std::chrono::nanoseconds lost_after = base::kDefaultLostAfter;  // of silence
 };
 
 inline constexpr uint16_t kDefaultRendezvousPort = 29400;  // as torchrun's c10d
@@ -35,9 +35,10 @@ struct Rendezvous {
   std::string job_id;
   std::string secret;
   bool is_head = true;
-  bool may_join = false;            // if the endpoint is taken: another of this job may be the head
-  std::vector<base::Endpoint> endpoints;  // of the head: where to listen, or where to join, in this order
-  std::string local_addr;           // numeric; empty: what the connection to the head shows
+  bool may_join = false;  // if the endpoint is taken: another of this job may be the head
+  std::vector<base::Endpoint>
+      endpoints;           // of the head: where to listen, or where to join, in this order
+  std::string local_addr;  // numeric; empty: what the connection to the head shows
 };
 
 // Throws UsageError where the options leave no way to meet.
@@ -47,6 +48,7 @@ Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& en
 // of the job id and the user's key, a file (0600) in the user's home that is made when first needed
 // and is the same on all nodes where they share that home. Throws UsageError for a file that others
 // can read or that is too short.
-std::string job_secret(const std::string& secret_file, const std::string& job_id, const base::Env& env);
+std::string job_secret(const std::string& secret_file, const std::string& job_id,
+                       const base::Env& env);
 
 }  // namespace lockstep::launch

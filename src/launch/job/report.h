@@ -22,7 +22,7 @@ struct RankRecord {
   std::string host;           // empty: the only one
   pid_t pid = 0;              // as the host sees it; 0: it never started
   bool ended = false;         // false at the end of the job: its agent or guardian was killed
-  base::ExitStatus status;          // if ended
+  base::ExitStatus status;    // if ended
   bool stopped = false;       // it ended after lockstep had told it to
   int64_t stamp_ns = 0;       // when its end was noticed
   bool was_first = false;     // the ranks say that it gave up before the others

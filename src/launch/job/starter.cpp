@@ -108,7 +108,8 @@ void Starter::add_polls(std::vector<pollfd>& polls) {
 
 std::optional<std::string> Starter::serve(const std::vector<pollfd>& polls) {
   std::optional<std::string> failure;
-  for (const remote::RemoteEnd& end : nodes_.handle(std::span(polls).subspan(first_poll_, num_polls_))) {
+  for (const remote::RemoteEnd& end :
+       nodes_.handle(std::span(polls).subspan(first_poll_, num_polls_))) {
     if (!failure && (!end.was_ready || !end.status.ok())) {
       failure = end.was_ready
                     ? fmt::format("the node on {} ended: {}", end.host.text(), end.status.text())

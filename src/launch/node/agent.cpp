@@ -15,8 +15,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "launch/node/error_file.h"
 #include "base/process/fork.h"
+#include "launch/node/error_file.h"
 #include "launch/node/sweep.h"
 
 namespace lockstep::launch {
@@ -110,7 +110,8 @@ Agent::Stream Agent::open_stream(const WorkerPlan& worker, size_t stream) {
   if (!output.prefix_template.empty()) {
     result.prefix = filled_prefix(output.prefix_template, worker.rank, worker.local_rank);
   } else if (output.prefix) {
-    result.prefix = base::line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[stream].fd());
+    result.prefix =
+        base::line_prefix(worker.rank, plan_.node, plan_.num_nodes, consoles_[stream].fd());
   }
   if (route.to_file && !worker.log_folder.empty()) {
     result.log = LogFile(worker.log_folder + (stream == 0 ? "/stdout.log" : "/stderr.log"));
@@ -174,7 +175,8 @@ base::Deadline Agent::next_timeout() const {
   base::Deadline next = patience_[0].until.earlier(patience_[1].until);
   for (const base::Console& console : consoles_) {
     if (console.is_busy()) {
-      next = next.earlier(base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
+      next = next.earlier(
+          base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
   }
   for (const Rank& rank : ranks_) {

@@ -8,14 +8,14 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "base/console.h"
-#include "launch/node/guardian.h"
 #include "base/line_splitter.h"
+#include "base/unique_fd.h"
+#include "launch/node/guardian.h"
 #include "launch/node/log_file.h"
 #include "launch/node/message.h"
-#include "launch/plan.h"
 #include "launch/node/terminal.h"
+#include "launch/plan.h"
 
 namespace lockstep::launch {
 

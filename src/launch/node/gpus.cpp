@@ -62,8 +62,8 @@ std::vector<std::string> visible_entries(const std::string& visible) {
   std::istringstream items(visible);
   for (std::string item; std::getline(items, item, ',');) {
     std::erase_if(item, [](unsigned char c) { return std::isspace(c) != 0; });
-    const bool is_device =
-        base::parse_integer(item, 0, INT32_MAX) || item.starts_with("GPU-") || item.starts_with("MIG-");
+    const bool is_device = base::parse_integer(item, 0, INT32_MAX) || item.starts_with("GPU-") ||
+                           item.starts_with("MIG-");
     if (!is_device) {
       break;
     }
@@ -81,7 +81,8 @@ int count_gpus(const std::string& root, const std::optional<std::string>& visibl
   for (const auto& device : fs::directory_iterator(root + "/dev", error)) {
     const std::string name = device.path().filename();
     const std::string prefix = "nvidia";
-    count += name.starts_with(prefix) && base::parse_integer(name.substr(prefix.size()), 0, INT32_MAX);
+    count +=
+        name.starts_with(prefix) && base::parse_integer(name.substr(prefix.size()), 0, INT32_MAX);
   }
   return count;
 }

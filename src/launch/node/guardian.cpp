@@ -13,8 +13,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/process/process.h"
 #include "base/process/fork.h"
+#include "base/process/process.h"
 #include "launch/node/message.h"
 #include "launch/node/sweep.h"
 #include "launch/node/worker.h"

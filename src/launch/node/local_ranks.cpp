@@ -11,8 +11,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "launch/node/agent.h"
 #include "base/process/fork.h"
+#include "launch/node/agent.h"
 #include "launch/node/sweep.h"
 
 namespace lockstep::launch {
@@ -175,7 +175,8 @@ void LocalRanks::agent_gone(AgentLink& agent) {
   }
 }
 
-void LocalRanks::report_failure(const AgentLink& agent, const std::string& why, base::ExitStatus status) {
+void LocalRanks::report_failure(const AgentLink& agent, const std::string& why,
+                                base::ExitStatus status) {
   const auto node = std::find_if(nodes_.begin(), nodes_.end(),
                                  [&](const NodePlan& plan) { return plan.node == agent.node; });
   options_.tell({.kind = MemberSays::Failed,

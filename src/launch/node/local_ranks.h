@@ -7,9 +7,9 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/console.h"
 #include "base/deadline.h"
 #include "base/unique_fd.h"
-#include "base/console.h"
 #include "launch/job/job_message.h"
 #include "launch/node/message.h"
 #include "launch/plan.h"
@@ -48,7 +48,7 @@ class LocalRanks {
   struct AgentLink {
     int node = 0;
     pid_t pid = 0;
-    base::UniqueFd link;        // empty once the agent is gone
+    base::UniqueFd link;  // empty once the agent is gone
     bool failed = false;  // it has said itself why
   };
 

@@ -16,8 +16,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/network.h"
-#include "base/process/process.h"
 #include "base/process/fork.h"
+#include "base/process/process.h"
 #include "image/image.h"
 #include "storage/fetch.h"
 #include "storage/location.h"
@@ -43,7 +43,8 @@ std::string bring(const StageOptions& options, storage::UnfinishedFiles& unfinis
   const auto begin = base::Clock::now();
   storage::FetchReport all;
   for (const StageItem& item : options.items) {
-    const storage::FetchReport one = storage::fetch(item.source, item.destination, {.unfinished = &unfinished});
+    const storage::FetchReport one =
+        storage::fetch(item.source, item.destination, {.unfinished = &unfinished});
     all.num_files += one.num_files;
     all.num_skipped += one.num_skipped;
     all.bytes_copied += one.bytes_copied;
@@ -171,8 +172,8 @@ std::optional<StageResult> Stager::serve() {
       // A file system that does not answer holds it in the kernel: nobody can wait for that.
       ::kill(pid_, SIGKILL);
       return StageResult{.code = 1,
-                         .text = fmt::format("cannot end the staging on {} (pid {})", base::host_name(),
-                                             std::exchange(pid_, -1))};
+                         .text = fmt::format("cannot end the staging on {} (pid {})",
+                                             base::host_name(), std::exchange(pid_, -1))};
     }
     if (n < 0) {
       return std::nullopt;  // nothing more now

@@ -28,9 +28,9 @@ StageItem parse_stage(const std::string& text);
 StageItem stage_image(const std::string& location, const base::Env& env);
 
 struct StageOptions {
-  std::vector<StageItem> items;               // REQUIRED, not empty
+  std::vector<StageItem> items;                      // REQUIRED, not empty
   std::optional<image::ContainerOptions> container;  // checked once they are there
-  std::string program;                        // to look for in it; empty: none
+  std::string program;                               // to look for in it; empty: none
 };
 
 // How it ended.

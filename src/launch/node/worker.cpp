@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "base/process/fork.h"
 #include "base/unique_fd.h"
 #include "launch/flags/command.h"
-#include "base/process/fork.h"
 #include "launch/node/message.h"
 #include "launch/node/placement.h"
 

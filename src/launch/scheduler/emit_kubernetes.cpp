@@ -59,8 +59,8 @@ void check_kubernetes_options(const EmitOptions& options) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   };
   const std::string& name = options.job_name;
-  if (name.empty() || name.size() > kMaxKubernetesName || name.front() < 'a' || name.back() == '-' ||
-      !std::all_of(name.begin(), name.end(), is_plain)) {
+  if (name.empty() || name.size() > kMaxKubernetesName || name.front() < 'a' ||
+      name.back() == '-' || !std::all_of(name.begin(), name.end(), is_plain)) {
     throw UsageError(
         "--emit kubernetes: '{}' is no job name; it becomes a host's, so use up to {} "
         "small letters, digits and '-', a letter first",

@@ -47,7 +47,8 @@ void check_slurm_options(const EmitOptions& options) {
     return std::isalnum(c) != 0 || is_any_of(static_cast<char>(c), "_-.");
   };
   const std::string& name = options.job_name;
-  if (name.empty() || name.size() > kMaxSlurmName || !std::all_of(name.begin(), name.end(), is_plain)) {
+  if (name.empty() || name.size() > kMaxSlurmName ||
+      !std::all_of(name.begin(), name.end(), is_plain)) {
     throw UsageError(
         "--emit slurm: '{}' is no job name; use up to {} letters, digits, '-', '_', "
         "'.'",

@@ -49,7 +49,7 @@ TEST(Process, AProgramThatIsNotThereIsAnErrorAtOnce) {
 
 TEST(Process, TheEnvironmentIsAddedTo) {
   base::ProcessOptions options{.argv = {"sh", "-c", "echo $A-$B-$PATH"},
-                         .env = {{"A", "1"}, {"B", "x y"}}};
+                               .env = {{"A", "1"}, {"B", "x y"}}};
   const base::Output output = base::run_process(options, base::Deadline::after(20s));
   EXPECT_THAT(output.out, HasSubstr("1-x y-/"));
 }
@@ -59,7 +59,8 @@ TEST(Process, StandardInputIsEmptyByDefault) {
 }
 
 TEST(Process, OneThatOverstaysIsKilled) {
-  const base::Output output = base::run_process({.argv = {"sleep", "100"}}, base::Deadline::after(50ms));
+  const base::Output output =
+      base::run_process({.argv = {"sleep", "100"}}, base::Deadline::after(50ms));
   EXPECT_TRUE(output.timed_out);
   EXPECT_EQ(output.status.signal, SIGKILL);
 }

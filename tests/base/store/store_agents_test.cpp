@@ -42,7 +42,8 @@ struct Raw {
     send(base::store::encode({Kind::Agent, 0, Writer().text(text).take()}));
   }
   std::string hear() {
-    return base::store::Reader(base::store::receive_message(socket, unread, 4096, soon()).body).text();
+    return base::store::Reader(base::store::receive_message(socket, unread, 4096, soon()).body)
+        .text();
   }
   base::Socket socket;
   std::string unread;
@@ -50,12 +51,12 @@ struct Raw {
 
 std::string hello(const std::string& scope) {
   return base::store::encode({Kind::Hello, 0,
-                        Writer()
-                            .u32(base::store::kMagic)
-                            .u16(base::store::kVersion)
-                            .bytes(base::random_nonce().data(), 32)
-                            .text(scope)
-                            .take()});
+                              Writer()
+                                  .u32(base::store::kMagic)
+                                  .u16(base::store::kVersion)
+                                  .bytes(base::random_nonce().data(), 32)
+                                  .text(scope)
+                                  .take()});
 }
 
 class PolledStore : public ::testing::Test, protected base::AgentListener {
@@ -89,7 +90,8 @@ class PolledStore : public ::testing::Test, protected base::AgentListener {
   std::unique_ptr<Raw> greet(const std::string& scope, const std::string& secret = "secret") {
     return serving([&] {
       auto client = std::make_unique<Raw>(server_.endpoint());
-      base::store::greet(client->socket, {server_.endpoint(), scope, secret}, client->unread, soon());
+      base::store::greet(client->socket, {server_.endpoint(), scope, secret}, client->unread,
+                         soon());
       return client;
     });
   }
@@ -105,7 +107,8 @@ class PolledStore : public ::testing::Test, protected base::AgentListener {
   std::unique_ptr<base::StoreClient> rank(const std::string& scope) {
     return serving([&] {
       return std::make_unique<base::StoreClient>(
-          base::StoreClientOptions{.server = server_.endpoint(), .job_id = scope, .secret = "secret"},
+          base::StoreClientOptions{
+              .server = server_.endpoint(), .job_id = scope, .secret = "secret"},
           soon());
     });
   }
@@ -198,7 +201,8 @@ TEST_F(PolledStore, WhoDoesNotComeBackInTimeWent) {
   auto client = std::async(std::launch::async, [&] {
     auto raw = std::make_unique<Raw>(hasty.endpoint());
     const auto welcome = base::store::greet(
-        raw->socket, {hasty.endpoint(), base::store::agent_scope("job"), "secret"}, raw->unread, soon());
+        raw->socket, {hasty.endpoint(), base::store::agent_scope("job"), "secret"}, raw->unread,
+        soon());
     EXPECT_EQ(welcome.lost_after, 50ms) << "the server says how long";
     return raw;
   });
@@ -266,18 +270,19 @@ TEST_F(PolledStore, AGreetingThatANewStartOvertakesIsRefused) {
   const base::Nonce client_nonce = base::random_nonce();
   Raw rank(server_.endpoint());
   rank.send(base::store::encode({Kind::Hello, 0,
-                           Writer()
-                               .u32(base::store::kMagic)
-                               .u16(base::store::kVersion)
-                               .bytes(client_nonce.data(), 32)
-                               .text("job/g0")
-                               .take()}));
+                                 Writer()
+                                     .u32(base::store::kMagic)
+                                     .u16(base::store::kVersion)
+                                     .bytes(client_nonce.data(), 32)
+                                     .text("job/g0")
+                                     .take()}));
   const base::store::Message challenge =
       serving([&] { return base::store::receive_message(rank.socket, rank.unread, 4096, soon()); });
   base::Nonce server_nonce{};
   base::store::Reader(challenge.body).bytes(server_nonce.data(), 32);
   server_.begin_generation(1);
-  const base::Proof proof = base::make_proof("secret", "client", "job/g0", client_nonce, server_nonce);
+  const base::Proof proof =
+      base::make_proof("secret", "client", "job/g0", client_nonce, server_nonce);
   rank.send(base::store::encode({Kind::Answer, 0, Writer().bytes(proof.data(), 32).take()}));
   EXPECT_THAT(serving([&] { return rank.hear(); }), HasSubstr("it belongs to start 0 of the job"));
 }
@@ -381,9 +386,10 @@ TEST_F(PolledStore, WithoutDescriptorsAStrangerMakesRoomForTheNext) {
   ::setrlimit(RLIMIT_NOFILE, &old);
   EXPECT_TRUE(is_hung_up_on(first));
   next.send(hello("job"));
-  EXPECT_EQ(
-      serving([&] { return base::store::receive_message(next.socket, next.unread, 4096, soon()); }).kind,
-      Kind::Challenge);
+  EXPECT_EQ(serving([&] {
+              return base::store::receive_message(next.socket, next.unread, 4096, soon());
+            }).kind,
+            Kind::Challenge);
 }
 
 }  // namespace

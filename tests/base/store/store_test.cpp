@@ -35,16 +35,17 @@ class StoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
     log::set_sink([](log::Level, std::string_view) {});  // refusals are expected here
-    server_ =
-        std::make_unique<base::StoreServer>(base::StoreServerOptions{.job_id = "job", .secret = "secret"});
+    server_ = std::make_unique<base::StoreServer>(
+        base::StoreServerOptions{.job_id = "job", .secret = "secret"});
     server_->start();
   }
   void TearDown() override { log::set_sink({}); }
 
   std::unique_ptr<base::StoreClient> connect(const std::string& job = "job",
-                                       const std::string& secret = "secret") {
+                                             const std::string& secret = "secret") {
     return std::make_unique<base::StoreClient>(
-        base::StoreClientOptions{.server = server_->endpoint(), .job_id = job, .secret = secret}, soon());
+        base::StoreClientOptions{.server = server_->endpoint(), .job_id = job, .secret = secret},
+        soon());
   }
 
   std::unique_ptr<base::StoreServer> server_;
@@ -199,16 +200,16 @@ TEST_F(StoreTest, GarbageAndImpostorsCostTheJobNothing) {
   const auto client = connect();
   client->set("k", "v", soon());
   const std::string hello = base::store::encode({Kind::Hello, 0,
-                                           Writer()
-                                               .u32(base::store::kMagic)
-                                               .u16(base::store::kVersion)
-                                               .bytes(base::Nonce{}.data(), 32)
-                                               .text("job")
-                                               .take()});
+                                                 Writer()
+                                                     .u32(base::store::kMagic)
+                                                     .u16(base::store::kVersion)
+                                                     .bytes(base::Nonce{}.data(), 32)
+                                                     .text("job")
+                                                     .take()});
   const std::vector<std::string> openings = {
       "GET / HTTP/1.1\r\n\r\n",
-      std::string(4, '\xff'),                                                 // a frame of 4 GiB
-      std::string(4, '\0'),                                                   // a frame of nothing
+      std::string(4, '\xff'),  // a frame of 4 GiB
+      std::string(4, '\0'),    // a frame of nothing
       base::store::encode({Kind::Set, 1, Writer().text("k").text("evil").take()}),  // no greeting
       base::store::encode({Kind::Answer, 0, std::string(32, 'x')}),  // an answer to no challenge
       base::store::encode({Kind::Hello, 0, "short"}),
@@ -246,7 +247,8 @@ TEST_F(StoreTest, RunningOutOfDescriptorsTurnsStrangersAwayAndServesTheRest) {
   rlimit tight = old;
   tight.rlim_cur = static_cast<rlim_t>(stranger.fd()) + 1;
   ::setrlimit(RLIMIT_NOFILE, &tight);
-  std::vector<base::UniqueFd> fillers;  // server and test are one process: no number is left for either
+  std::vector<base::UniqueFd>
+      fillers;  // server and test are one process: no number is left for either
   for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
     fillers.emplace_back(fd);
   }
@@ -346,10 +348,14 @@ TEST_F(StoreTest, ARecordedGreetingIsWorthNothingLater) {
   // nonce differs.
   const base::Nonce client_nonce = base::random_nonce();
   const base::Nonce old_server_nonce = base::random_nonce();
-  const base::Proof old_proof = base::make_proof("secret", "client", "job", client_nonce, old_server_nonce);
+  const base::Proof old_proof =
+      base::make_proof("secret", "client", "job", client_nonce, old_server_nonce);
   base::Socket replay = base::Socket::connect(server_->endpoint(), soon());
   Writer hello;
-  hello.u32(base::store::kMagic).u16(base::store::kVersion).bytes(client_nonce.data(), 32).text("job");
+  hello.u32(base::store::kMagic)
+      .u16(base::store::kVersion)
+      .bytes(client_nonce.data(), 32)
+      .text("job");
   const std::string frames =
       base::store::encode({Kind::Hello, 0, hello.take()}) +
       base::store::encode({Kind::Answer, 0, std::string(old_proof.begin(), old_proof.end())});

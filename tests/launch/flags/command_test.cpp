@@ -16,7 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(MakeCommand, OnlyPythonFilesGetAnInterpreter) {
-  EXPECT_THAT(launch::make_command({.program = {"./train", "a.py"}}), ElementsAre("./train", "a.py"));
+  EXPECT_THAT(launch::make_command({.program = {"./train", "a.py"}}),
+              ElementsAre("./train", "a.py"));
   EXPECT_THAT(launch::make_command({.program = {"train.sh"}}), ElementsAre("train.sh"));
   EXPECT_THAT(launch::make_command({.program = {"dir/train.py", "--x"}}),
               ElementsAre("python3", "-u", "dir/train.py", "--x"));
@@ -64,9 +65,12 @@ TEST(MakeCommand, RunPathPassesTheScriptsOwnArguments) {
 
 TEST(MakeCommand, RefusesWhatContradictsItself) {
   EXPECT_THROW(launch::make_command({}), UsageError);
-  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .no_python = true}), UsageError);
-  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .run_path = true}), UsageError);
-  EXPECT_THROW(launch::make_command({.program = {"x"}, .run_path = true, .no_python = true}), UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .no_python = true}),
+               UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .module = true, .run_path = true}),
+               UsageError);
+  EXPECT_THROW(launch::make_command({.program = {"x"}, .run_path = true, .no_python = true}),
+               UsageError);
 }
 
 TEST(FillPlaceholders, OnlyExactNamesInArguments) {
@@ -74,8 +78,9 @@ TEST(FillPlaceholders, OnlyExactNamesInArguments) {
   EXPECT_THAT(launch::fill_placeholders(
                   {"{rank}", "--rank={rank}/{world_size}", "{local_rank}{local_rank}"}, numbers),
               ElementsAre("{rank}", "--rank=5/8", "11"));
-  EXPECT_THAT(launch::fill_placeholders({"x", "{node}", "{ rank }", "{{rank}}", "{}", "{rank"}, numbers),
-              ElementsAre("x", "{node}", "{ rank }", "{5}", "{}", "{rank"));
+  EXPECT_THAT(
+      launch::fill_placeholders({"x", "{node}", "{ rank }", "{{rank}}", "{}", "{rank"}, numbers),
+      ElementsAre("x", "{node}", "{ rank }", "{5}", "{}", "{rank"));
 }
 
 TEST(FillPlaceholders, ABackslashKeepsThem) {

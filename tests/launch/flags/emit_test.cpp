@@ -133,19 +133,29 @@ TEST(EmitOptions, WhatTheSchedulerDecidesIsRefused) {
   EXPECT_EQ(says([](launch::RunFlags&) {}), "none");
   EXPECT_THAT(says([](launch::RunFlags& f) { f.hosts = "a,b"; }),
               AllOf(HasSubstr("--hosts would be the same on every node"), HasSubstr("--nnodes N")));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.node_rank = "1"; }), HasSubstr("--node-rank would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.standalone = true; }), HasSubstr("--standalone would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.local_nodes = "2"; }), HasSubstr("--local-nodes would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_endpoint = "a:1"; }), HasSubstr("--rdzv-endpoint"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.hostfile = "hosts"; }), HasSubstr("--hostfile would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_addr = "a"; }), HasSubstr("--master-addr would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_port = "1"; }), HasSubstr("--master-port would be"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_backend = "c10d"; }), HasSubstr("--rdzv-backend"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.node_rank = "1"; }),
+              HasSubstr("--node-rank would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.standalone = true; }),
+              HasSubstr("--standalone would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.local_nodes = "2"; }),
+              HasSubstr("--local-nodes would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_endpoint = "a:1"; }),
+              HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.hostfile = "hosts"; }),
+              HasSubstr("--hostfile would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_addr = "a"; }),
+              HasSubstr("--master-addr would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.master_port = "1"; }),
+              HasSubstr("--master-port would be"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.rdzv_backend = "c10d"; }),
+              HasSubstr("--rdzv-backend"));
   EXPECT_THAT(says([](launch::RunFlags& f) { f.env = {"A=1"}; }), HasSubstr("--env would be"));
   EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "gpu"; }),
               HasSubstr("give --gpus-per-node N too"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "many"; }), HasSubstr("many is unknown"));
-  EXPECT_THAT(says([](launch::RunFlags& f) { f.max_restarts = "-1"; }), HasSubstr("--max-restarts -1"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "many"; }),
+              HasSubstr("many is unknown"));
+  EXPECT_THAT(says([](launch::RunFlags& f) { f.max_restarts = "-1"; }),
+              HasSubstr("--max-restarts -1"));
 }
 
 TEST(EmitOptions, AreWhatTheFlagsSay) {
@@ -157,7 +167,7 @@ TEST(EmitOptions, AreWhatTheFlagsSay) {
   flags.max_restarts = "2";
   const launch::EmitOptions options =
       launch::emit_options(flags, {"--nnodes=2:4", "--nproc-per-node=gpu", "--gpus-per-node=8",
-                           "--stop-grace=300.5", "--log-dir=logs", "--emit=slurm"});
+                                   "--stop-grace=300.5", "--log-dir=logs", "--emit=slurm"});
   EXPECT_EQ(options.num_nodes, 2);
   EXPECT_EQ(options.max_nodes, 4);
   EXPECT_EQ(options.gpus_per_node, 8);
@@ -166,8 +176,9 @@ TEST(EmitOptions, AreWhatTheFlagsSay) {
   EXPECT_TRUE(options.program.starts_with('/')) << options.program;
   EXPECT_EQ(options.folder, std::filesystem::current_path());
   EXPECT_THAT(options.flags, ElementsAreArray({"--log-dir=logs"}));
-  EXPECT_THAT(launch::emit_slurm(options), AllOf(HasSubstr("--gpus-per-node=8\n"), HasSubstr("--nodes=2-4"),
-                                         HasSubstr(options.program + " run")));
+  EXPECT_THAT(launch::emit_slurm(options),
+              AllOf(HasSubstr("--gpus-per-node=8\n"), HasSubstr("--nodes=2-4"),
+                    HasSubstr(options.program + " run")));
   EXPECT_EQ(launch::emit_options(flags_for("kubernetes"), {}).program, "lockstep")
       << "an image has its own";
 }
@@ -190,8 +201,8 @@ std::optional<nlohmann::json> parse_yaml(const std::string& text) {
       "import sys, json\n"
       "try:\n    import yaml\nexcept ImportError:\n    sys.exit(3)\n"
       "json.dump(list(yaml.safe_load_all(sys.argv[1])), sys.stdout)\n";
-  const base::Output output =
-      base::run_process({.argv = {"/usr/bin/python3", "-c", script, text}}, base::Deadline::after(kPatience));
+  const base::Output output = base::run_process({.argv = {"/usr/bin/python3", "-c", script, text}},
+                                                base::Deadline::after(kPatience));
   if (output.status.code == 3) {
     return std::nullopt;
   }
@@ -280,7 +291,9 @@ TEST(EmitKubernetes, TheThreeDocumentsBelongTogether) {
 }
 
 TEST(EmitKubernetes, RefusesWhatItCannotSay) {
-  const auto says = [](launch::EmitOptions options) { return refusal([&] { launch::emit_kubernetes(options); }); };
+  const auto says = [](launch::EmitOptions options) {
+    return refusal([&] { launch::emit_kubernetes(options); });
+  };
   const launch::EmitOptions right{.image = "train:1", .command = {"x"}};
   EXPECT_EQ(says(right), "none");
   for (const char* name : {"", "Train", "1st", "a_b", "a-", "a.b"}) {

@@ -30,11 +30,13 @@ TEST(StreamRoute, FileConsoleOrBoth) {
   EXPECT_FALSE(launch::stream_route({}, 0, 0).to_file);
   const launch::StreamRoute both = launch::stream_route({.log_dir = "/l"}, 0, 1);
   EXPECT_TRUE(both.to_console && both.to_file);
-  const launch::StreamRoute redirected = launch::stream_route({.log_dir = "/l", .redirects = out}, 0, 0);
+  const launch::StreamRoute redirected =
+      launch::stream_route({.log_dir = "/l", .redirects = out}, 0, 0);
   EXPECT_TRUE(!redirected.to_console && redirected.to_file);
   const launch::StreamRoute other = launch::stream_route({.log_dir = "/l", .redirects = out}, 0, 1);
   EXPECT_TRUE(other.to_console && !other.to_file);
-  const launch::StreamRoute teed = launch::stream_route({.log_dir = "/l", .redirects = out, .tee = out}, 0, 0);
+  const launch::StreamRoute teed =
+      launch::stream_route({.log_dir = "/l", .redirects = out, .tee = out}, 0, 0);
   EXPECT_TRUE(teed.to_console && teed.to_file);
 }
 

@@ -207,11 +207,11 @@ TEST(RunFlags, RdzvConf) {
 
 TEST(RunFlags, Supervision) {
   const launch::LaunchOptions options = meaning({.max_restarts = "3",
-                                         .stop_grace = "2.5",
-                                         .signals_to_handle = "SIGTERM,USR1",
-                                         .isolation = "guardian",
-                                         .monitor_interval = "0.1",
-                                         .start_method = "fork"});
+                                                 .stop_grace = "2.5",
+                                                 .signals_to_handle = "SIGTERM,USR1",
+                                                 .isolation = "guardian",
+                                                 .monitor_interval = "0.1",
+                                                 .start_method = "fork"});
   EXPECT_EQ(options.max_restarts, 3);
   EXPECT_EQ(options.stop_grace, 2500ms);
   EXPECT_THAT(options.stop_signals, ElementsAre(SIGTERM, SIGUSR1));
@@ -228,13 +228,13 @@ TEST(RunFlags, Supervision) {
 
 TEST(RunFlags, Output) {
   const launch::OutputOptions output = meaning({.log_dir = "/logs",
-                                        .redirects = "3",
-                                        .tee = "0:1,12:2",
-                                        .local_ranks_filter = "2,0,2",
-                                        .duplicate_stdout_filters = "a,,b,c",
-                                        .duplicate_stderr_filters = "loss",
-                                        .no_prefix = true})
-                                   .output;
+                                                .redirects = "3",
+                                                .tee = "0:1,12:2",
+                                                .local_ranks_filter = "2,0,2",
+                                                .duplicate_stdout_filters = "a,,b,c",
+                                                .duplicate_stderr_filters = "loss",
+                                                .no_prefix = true})
+                                           .output;
   EXPECT_EQ(output.log_dir, "/logs");
   EXPECT_EQ(output.redirects.of(5), 3u);
   EXPECT_EQ(output.tee.of(12), 2u);
@@ -263,7 +263,8 @@ TEST(RunFlags, Placement) {
   EXPECT_EQ(meaning({.numa_binding = "node"}).placement.bind, launch::BindMode::Numa);
   EXPECT_EQ(meaning({.numa_binding = "socket"}).placement.bind, launch::BindMode::Socket);
   EXPECT_EQ(meaning({.numa_binding = "exclusive"}).placement.bind, launch::BindMode::Core);
-  EXPECT_EQ(meaning({.numa_binding = "core-complex"}).placement.bind, launch::BindMode::CoreComplex);
+  EXPECT_EQ(meaning({.numa_binding = "core-complex"}).placement.bind,
+            launch::BindMode::CoreComplex);
   EXPECT_TRUE(meaning({.virtual_local_rank = true}).placement.virtual_local_rank);
   EXPECT_THAT(refusal({.bind = "gpu"}), HasSubstr("auto, none, core or numa"));
   EXPECT_THAT(refusal({.numa_binding = "core"}), HasSubstr("node, socket, exclusive"));

@@ -84,7 +84,8 @@ TEST(Torchrun, PlaceholdersAreEachRanksOwn) {
 }
 
 TEST(Torchrun, PythonInAllItsForms) {
-  if (base::run_process({.argv = {"sh", "-c", "command -v python3"}}, base::Deadline::after(kPatience))
+  if (base::run_process({.argv = {"sh", "-c", "command -v python3"}},
+                        base::Deadline::after(kPatience))
           .out.empty()) {
     GTEST_SKIP() << "no python3";
   }
@@ -137,11 +138,11 @@ TEST(Torchrun, RedirectsAndTeeByLocalRank) {
 
 TEST(Torchrun, AFullDiskUnderARedirectCostsTheLogOnly) {
   TempFolder folder;
-  const base::Output output =
-      base::run_process({.argv = {"sh", "-c",
-                            "ulimit -f 1; exec " + lockstep_program() + " run -r 3 --log-dir " +
-                                folder.path() + " sh -c 'seq 1 4000; exit 3'"}},
-                  base::Deadline::after(kPatience));
+  const base::Output output = base::run_process(
+      {.argv = {"sh", "-c",
+                "ulimit -f 1; exec " + lockstep_program() + " run -r 3 --log-dir " + folder.path() +
+                    " sh -c 'seq 1 4000; exit 3'"}},
+      base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 3);
   EXPECT_EQ(output.out, "");
   EXPECT_EQ(count(output.err, "going on without this log file"), 1) << output.err;
@@ -198,7 +199,8 @@ TEST(Torchrun, AnErrorFileIsReadAndRemovedOrKeptInTheLogs) {
   EXPECT_THAT(output.out, HasSubstr(folder.path() + "/lockstep_error_"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
   run_lockstep({"run", "--log-dir", folder.path(), "sh", "-c", script}, env);
-  EXPECT_THAT(base::read_file(attempt_folder(folder.path()) + "/rank_0/error.json"), HasSubstr("E"));
+  EXPECT_THAT(base::read_file(attempt_folder(folder.path()) + "/rank_0/error.json"),
+              HasSubstr("E"));
 }
 
 TEST(Torchrun, RanksAreBoundToTheirOwnCores) {
@@ -221,9 +223,9 @@ TEST(Torchrun, RanksAreBoundToTheirOwnCores) {
 }
 
 TEST(Torchrun, VirtualLocalRankShowsEachRankOneGpu) {
-  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--virtual-local-rank", "sh",
-                                      "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES"},
-                                     {{"CUDA_VISIBLE_DEVICES", "5,7"}});
+  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--virtual-local-rank",
+                                            "sh", "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES"},
+                                           {{"CUDA_VISIBLE_DEVICES", "5,7"}});
   EXPECT_THAT(lines(output.out), UnorderedElementsAre("r0: 0 5", "r1: 0 7"));
   const base::Output refused =
       run_lockstep({"run", "--nproc-per-node", "3", "--virtual-local-rank", "true"},

@@ -20,7 +20,8 @@ class JobTest : public ::testing::Test {
     coordinator_ = std::make_unique<launch::Coordinator>(
         options,
         launch::CoordinatorActions{
-            .send = [this](launch::MemberId to, const launch::HeadMessage& what) { sent_[to].push_back(what); },
+            .send = [this](launch::MemberId to,
+                           const launch::HeadMessage& what) { sent_[to].push_back(what); },
             .hang_up = [this](launch::MemberId member) { hung_up_.push_back(member); },
             .begin_generation = [this](int64_t) { ++num_generations_; },
             .ask_ranks =

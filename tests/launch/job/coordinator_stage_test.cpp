@@ -38,7 +38,9 @@ TEST_F(JobTest, EndsWithTheSentenceOfWhoCannotStage) {
   begin({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
   join(0);
   join(7, {.is_staging = true});
-  hear(7, {.kind = launch::MemberSays::CannotStage, .status = {.code = 1}, .text = "cannot stage on b: x"});
+  hear(7, {.kind = launch::MemberSays::CannotStage,
+           .status = {.code = 1},
+           .text = "cannot stage on b: x"});
   ASSERT_TRUE(coordinator_->is_over());
   EXPECT_EQ(coordinator_->report().text, "lockstep run: cannot stage on b: x\n");
   EXPECT_EQ(coordinator_->report().exit_code, 1);

@@ -231,8 +231,9 @@ TEST_F(JobTest, StrangersToTheJobAreRefusedWithTheReason) {
   begin({.min_nodes = 2, .max_nodes = 2});
   const auto refusal = [&](launch::MemberId id, const launch::MemberInfo& info) {
     join(id, info);
-    return sent_[id].empty() || sent_[id].back().kind != launch::HeadSays::Refused ? "let in"
-                                                                           : sent_[id].back().text;
+    return sent_[id].empty() || sent_[id].back().kind != launch::HeadSays::Refused
+               ? "let in"
+               : sent_[id].back().text;
   };
   EXPECT_EQ(refusal(0, {.node_rank = 0, .what = "a"}), "let in");
   EXPECT_THAT(refusal(3, {.what = "b"}), HasSubstr("it runs something else (b)"));
@@ -278,7 +279,9 @@ TEST_F(JobTest, ARestartSaysThatTheOthersAreStopped) {
   for (const int rank : {0, 1, 2, 3}) {
     hear(0, {.kind = launch::MemberSays::Started, .rank = rank, .pid = 100 + rank});
   }
-  hear(0, {.kind = launch::MemberSays::Failed, .rank = 2, .status = {.code = 137}, .text = "guardian"});
+  hear(
+      0,
+      {.kind = launch::MemberSays::Failed, .rank = 2, .status = {.code = 137}, .text = "guardian"});
   EXPECT_NE(said_.find("2 stopped by lockstep, 2 killed without a report"), std::string::npos)
       << said_;
 }

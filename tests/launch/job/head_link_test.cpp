@@ -44,7 +44,8 @@ class HeadLinkTest : public ::testing::Test, private base::AgentListener {
   std::unique_ptr<launch::HeadLink> join() {
     return serving([&] {
       return std::make_unique<launch::HeadLink>(
-          launch::HeadLinkOptions{.head = server_.endpoint(), .job_id = "job", .secret = "secret"}, soon());
+          launch::HeadLinkOptions{.head = server_.endpoint(), .job_id = "job", .secret = "secret"},
+          soon());
     });
   }
   // Both sides, until the head has heard so much and the member too.
@@ -61,7 +62,8 @@ class HeadLinkTest : public ::testing::Test, private base::AgentListener {
     link.send({.kind = launch::MemberSays::Failed, .text = text});
   }
   void tell(const std::string& text) {
-    server_.tell_agent(agent_, launch::HeadMessage{.kind = launch::HeadSays::End, .text = text}.to_json());
+    server_.tell_agent(agent_,
+                       launch::HeadMessage{.kind = launch::HeadSays::End, .text = text}.to_json());
   }
   static void cut(launch::HeadLink& link) { link.break_off(); }  // the other side gets a reset
 

@@ -17,24 +17,25 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
-  const auto env = launch::worker_environment({.rank = 5,
-                                       .world_size = 8,
-                                       .local_rank = 1,
-                                       .local_world_size = 4,
-                                       .node = 1,
-                                       .num_nodes = 2},
-                                      {.id = "job",
-                                       .secret = "s3cret",
-                                       .role = "trainer",
-                                       .max_restarts = 3,
-                                       .stop_signals = {SIGTERM, SIGUSR2},
-                                       .place = {.generation = 4,
-                                                 .restart_count = 2,
-                                                 .store = "127.0.0.1:7",
-                                                 .master_addr = "10.0.0.1",
-                                                 .master_port = 9}},
-                                      {"RANK=1", "LOCKSTEP_STORE=x:1", "TORCHELASTIC_ERROR_FILE=/x",
-                                       "EDITOR=vi", "A=b=c", "EMPTY=", "PET_NNODES=2"});
+  const auto env =
+      launch::worker_environment({.rank = 5,
+                                  .world_size = 8,
+                                  .local_rank = 1,
+                                  .local_world_size = 4,
+                                  .node = 1,
+                                  .num_nodes = 2},
+                                 {.id = "job",
+                                  .secret = "s3cret",
+                                  .role = "trainer",
+                                  .max_restarts = 3,
+                                  .stop_signals = {SIGTERM, SIGUSR2},
+                                  .place = {.generation = 4,
+                                            .restart_count = 2,
+                                            .store = "127.0.0.1:7",
+                                            .master_addr = "10.0.0.1",
+                                            .master_port = 9}},
+                                 {"RANK=1", "LOCKSTEP_STORE=x:1", "TORCHELASTIC_ERROR_FILE=/x",
+                                  "EDITOR=vi", "A=b=c", "EMPTY=", "PET_NNODES=2"});
   for (const char* entry :
        {"RANK=5", "LOCAL_RANK=1", "LOCKSTEP_STORE=127.0.0.1:7", "MASTER_PORT=9",
         "LOCKSTEP_NODE_ID=job-n1", "EDITOR=vi", "A=b=c", "EMPTY=", "MASTER_ADDR=10.0.0.1",
@@ -50,7 +51,8 @@ TEST(WorkerEnvironment, ReplacesWhatDescribesAPlaceAndKeepsTheRest) {
 TEST(WorkerEnvironment, TuningIsTheUsers) {
   const launch::RankPlace place{.num_cores = 16, .ranks_on_host = 4};
   EXPECT_THAT(launch::worker_environment(place, {}, {}), Contains("OMP_NUM_THREADS=4"));
-  EXPECT_THAT(launch::worker_environment(place, {}, {"OMP_NUM_THREADS=7"}), Contains("OMP_NUM_THREADS=7"));
+  EXPECT_THAT(launch::worker_environment(place, {}, {"OMP_NUM_THREADS=7"}),
+              Contains("OMP_NUM_THREADS=7"));
   EXPECT_THAT(launch::worker_environment({.num_cores = 2, .ranks_on_host = 8}, {}, {}),
               Contains("OMP_NUM_THREADS=1"));
   EXPECT_THAT(launch::worker_environment(place, {}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING=0"}),
@@ -116,8 +118,10 @@ TEST(ReservePort, TwoJobsGetTwoPorts) {
 TEST(RunJob, RefusesOptionsOutOfRange) {
   EXPECT_THROW(launch::run_job({}), UsageError);
   EXPECT_THROW(launch::run_job({.procs_per_node = 0, .command = {"true"}}), UsageError);
-  EXPECT_THROW(launch::run_job({.local_nodes = launch::kMaxLocalNodes + 1, .command = {"true"}}), UsageError);
-  EXPECT_THROW(launch::run_job({.stop_grace = std::chrono::seconds(-1), .command = {"true"}}), UsageError);
+  EXPECT_THROW(launch::run_job({.local_nodes = launch::kMaxLocalNodes + 1, .command = {"true"}}),
+               UsageError);
+  EXPECT_THROW(launch::run_job({.stop_grace = std::chrono::seconds(-1), .command = {"true"}}),
+               UsageError);
 }
 
 }  // namespace

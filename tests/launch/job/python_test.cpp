@@ -26,7 +26,7 @@ std::optional<std::string> torch_refusal() {
   static const auto refusal = []() -> std::optional<std::string> {
     const base::Output output =
         base::run_process({.argv = {"sh", "-c", "exec \"$0\" -c 'import torch'", python()}},
-                    base::Deadline::after(kPatience));
+                          base::Deadline::after(kPatience));
     if (output.status.ok()) {
       return std::nullopt;
     }
@@ -60,9 +60,10 @@ TEST(PythonDdp, RunsOnTwoNodes) {
         std::vector<std::string>{"--nnodes=2", "--node_rank=" + std::to_string(node),
                                  "--master_addr=node0", "--master_port=29500", "--nproc_per_node=2",
                                  kScript},
-        JobPlace{.env = {{"PYTHON_EXEC", python()},
-                         {"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
-                 .inside = [&nodes, node](base::ProcessOptions o) { return nodes.inside(node, o); }}));
+        JobPlace{
+            .env = {{"PYTHON_EXEC", python()},
+                    {"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
+            .inside = [&nodes, node](base::ProcessOptions o) { return nodes.inside(node, o); }}));
   }
   for (const auto& job : jobs) {
     EXPECT_EQ(job->wait().shell_code(), 0) << job->err();

@@ -11,7 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-launch::RankRecord ended(int rank, base::ExitStatus status, int64_t stamp_ns, bool stopped = false) {
+launch::RankRecord ended(int rank, base::ExitStatus status, int64_t stamp_ns,
+                         bool stopped = false) {
   return {.rank = rank,
           .local_rank = rank,
           .pid = 100 + rank,
@@ -22,7 +23,8 @@ launch::RankRecord ended(int rank, base::ExitStatus status, int64_t stamp_ns, bo
 }
 
 TEST(Report, SuccessIsSilent) {
-  const launch::Report report = launch::make_report("lockstep run", {ended(0, {}, 1), ended(1, {}, 2)}, {});
+  const launch::Report report =
+      launch::make_report("lockstep run", {ended(0, {}, 1), ended(1, {}, 2)}, {});
   EXPECT_EQ(report.exit_code, 0);
   EXPECT_EQ(report.text, "");
 }
@@ -54,29 +56,32 @@ TEST(Report, LogsAreCalledWholeOnlyIfTheyAre) {
 
 TEST(Report, WhoWasKilledAfterWhichGraceIsSaid) {
   const std::vector<launch::RankRecord> ranks{ended(0, {.signal = SIGTERM}, 1, true),
-                                      ended(1, {.signal = SIGKILL}, 2, true),
-                                      ended(2, {.signal = SIGKILL}, 3, true)};
-  EXPECT_EQ(
-      launch::make_report("lockstep run", ranks, {.signal = SIGTERM, .grace = std::chrono::seconds(25)})
-          .text,
-      "lockstep run: stopped by SIGTERM\n"
-      "  3 ranks: 3 stopped by lockstep (ranks 1, 2 killed after the grace of 25 s; "
-      "--stop-grace gives more)\n");
+                                              ended(1, {.signal = SIGKILL}, 2, true),
+                                              ended(2, {.signal = SIGKILL}, 3, true)};
+  EXPECT_EQ(launch::make_report("lockstep run", ranks,
+                                {.signal = SIGTERM, .grace = std::chrono::seconds(25)})
+                .text,
+            "lockstep run: stopped by SIGTERM\n"
+            "  3 ranks: 3 stopped by lockstep (ranks 1, 2 killed after the grace of 25 s; "
+            "--stop-grace gives more)\n");
   EXPECT_THAT(
-      launch::make_report("lockstep run", ranks,
-                  {.signal = SIGINT, .grace = std::chrono::seconds(25), .was_cut_short = true})
+      launch::make_report(
+          "lockstep run", ranks,
+          {.signal = SIGINT, .grace = std::chrono::seconds(25), .was_cut_short = true})
           .text,
       HasSubstr("(ranks 1, 2 killed before the grace of 25 s was over, as it was asked to)"));
 }
 
 TEST(Report, AKillThatWasNotOursIsExplained) {
-  const launch::Report report = launch::make_report("lockstep run", {ended(0, {.signal = SIGKILL}, 1)}, {});
+  const launch::Report report =
+      launch::make_report("lockstep run", {ended(0, {.signal = SIGKILL}, 1)}, {});
   EXPECT_EQ(report.exit_code, 137);
   EXPECT_THAT(report.text, HasSubstr("out of memory?"));
 }
 
 TEST(Report, WhatStoppedTheJobGoesBeforeWhatFollowed) {
-  const std::vector<launch::RankRecord> ranks{ended(0, {.code = 1}, 1), launch::RankRecord{.rank = 1}};
+  const std::vector<launch::RankRecord> ranks{ended(0, {.code = 1}, 1),
+                                              launch::RankRecord{.rank = 1}};
   const launch::Report told = launch::make_report("lockstep run", ranks, {.signal = SIGTERM});
   EXPECT_EQ(told.exit_code, 143);
   EXPECT_EQ(told.text,

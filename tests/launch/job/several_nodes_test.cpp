@@ -214,12 +214,12 @@ TEST_F(SeveralNodes, ASignalWhileTheHeadIsOutOfReachIsPassedOnAsItCame) {
       "trap 'echo saw INT $RANK' INT; trap 'echo saw TERM $RANK' TERM; echo up $RANK; "
       "while :; do sleep 0.05; done";
   const Words flags = rendezvous({"--rdzv-conf=heartbeat_timeout=60", "--stop-grace=1000"}, script);
-  const Pair jobs{
-      start(0, flags),
-      std::make_unique<Job>(
-          flags,
-          JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", kSecret}, {"LOCKSTEP_LOG_LEVEL", "debug"}},
-                   .inside = [](base::ProcessOptions o) { return nodes_->inside(1, std::move(o)); }})};
+  const Pair jobs{start(0, flags),
+                  std::make_unique<Job>(flags, JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", kSecret},
+                                                                {"LOCKSTEP_LOG_LEVEL", "debug"}},
+                                                        .inside = [](base::ProcessOptions o) {
+                                                          return nodes_->inside(1, std::move(o));
+                                                        }})};
   expect_running(jobs);
   nodes_->cut_link(1);
   ASSERT_TRUE(wait_until(
@@ -356,7 +356,8 @@ TEST_F(SeveralNodes, ATakenPortIsOneSentence) {
   const auto first = start(0, flags(kWait));
   ASSERT_TRUE(wait_until([&] {  // it listens
     return nodes_->processes(0).size() >= 1 &&
-           base::run_process(nodes_->inside(0, {.argv = {"ss", "-ltn"}}), base::Deadline::after(kPatience))
+           base::run_process(nodes_->inside(0, {.argv = {"ss", "-ltn"}}),
+                             base::Deadline::after(kPatience))
                    .out.find(":29555") != std::string::npos;
   }));
   const auto second = start(0, flags("echo another job"));
@@ -389,7 +390,8 @@ TEST_F(SeveralNodes, AFullDiskUnderTheLogsCostsTheJobNothing) {
   EXPECT_EQ(count(job->out(), "of a long output"), 2000);
   EXPECT_EQ(count(job->err(), "No space left on device; going on without this log file"), 1);
   EXPECT_EQ(lines(job->err()).size(), 1u) << job->err();
-  base::run_process(nodes_->inside(0, {.argv = {"umount", folder.path()}}), base::Deadline::after(kPatience));
+  base::run_process(nodes_->inside(0, {.argv = {"umount", folder.path()}}),
+                    base::Deadline::after(kPatience));
 }
 
 }  // namespace

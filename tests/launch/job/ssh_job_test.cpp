@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/job.h"
 #include "remote/ssh_fixture.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {

@@ -24,7 +24,8 @@ int take_part(const std::string& file) {
   const base::Deadline deadline = base::Deadline::after(60s);
   base::StoreClient store(
       {.server = base::Endpoint::parse(*env.text("LOCKSTEP_STORE"), "LOCKSTEP_STORE"),
-       .job_id = base::store::rank_scope(*env.text("LOCKSTEP_JOB_ID"), number("LOCKSTEP_GENERATION")),
+       .job_id =
+           base::store::rank_scope(*env.text("LOCKSTEP_JOB_ID"), number("LOCKSTEP_GENERATION")),
        .secret = *env.text("LOCKSTEP_JOB_SECRET")},
       deadline);
   std::atomic<bool> is_lost = false;

@@ -23,7 +23,8 @@ constexpr const char* kFamily = "setsid sleep 1000 & echo ready; sleep 1000";
 class Kill : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    LOCKSTEP_NEEDS("namespaces", GetParam() == "pidns" ? base::pid_namespace_refusal() : std::nullopt);
+    LOCKSTEP_NEEDS("namespaces",
+                   GetParam() == "pidns" ? base::pid_namespace_refusal() : std::nullopt);
   }
 
   std::vector<std::string> arguments(const std::string& script) const {
@@ -48,10 +49,9 @@ TEST_P(Kill, OfTheLeaderEndsAll) {
   job.kill(SIGKILL);
   EXPECT_EQ(job.wait().signal, SIGKILL);
   EXPECT_TRUE(job.is_gone());
-  RecordProperty(
-      "ms",
-      static_cast<int>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(base::Clock::now() - killed).count()));
+  RecordProperty("ms", static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                            base::Clock::now() - killed)
+                                            .count()));
 }
 
 TEST_P(Kill, OfAnAgentEndsAllAndIsSaid) {
@@ -252,7 +252,8 @@ TEST(KillUser, RootWithoutTheRightToAPidNamespaceStaysRoot) {
   const std::string without = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin ";
   const base::Output trial = in_shell(without + "readlink /proc/self/ns/user");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
-  const base::Output output = in_shell(without + lockstep_program() + " run readlink /proc/self/ns/user");
+  const base::Output output =
+      in_shell(without + lockstep_program() + " run readlink /proc/self/ns/user");
   EXPECT_EQ(output.out, "r0: " + trial.out) << output.err;
 }
 

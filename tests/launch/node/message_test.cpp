@@ -15,13 +15,13 @@ TEST(Message, ArrivesAsItWasSent) {
   base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
   EXPECT_FALSE(launch::receive_message(pair.read.get()).message.has_value());
   const launch::Message sent{.kind = launch::MessageKind::Ended,
-                     .rank = 3,
-                     .pid = 4711,
-                     .status = {.code = 0, .signal = SIGSEGV},
-                     .stamp_ns = 1234567890123,
-                     .stopped = true,
-                     .text = "last\nlines",
-                     .error = "ValueError"};
+                             .rank = 3,
+                             .pid = 4711,
+                             .status = {.code = 0, .signal = SIGSEGV},
+                             .stamp_ns = 1234567890123,
+                             .stopped = true,
+                             .text = "last\nlines",
+                             .error = "ValueError"};
   ASSERT_TRUE(launch::send_message(pair.write.get(), sent));
   const launch::Received received = launch::receive_message(pair.read.get());
   ASSERT_TRUE(received.message.has_value());
@@ -46,8 +46,9 @@ TEST(Message, CarriesItsSendersPid) {
 TEST(Message, TheEndComesAfterWhatWasSaid) {
   base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
   launch::send_message(pair.write.get(), {.kind = launch::MessageKind::Stop});
-  launch::send_message(pair.read.get(),
-               {.kind = launch::MessageKind::Stop});  // never read: the kernel says ECONNRESET
+  launch::send_message(
+      pair.read.get(),
+      {.kind = launch::MessageKind::Stop});  // never read: the kernel says ECONNRESET
   pair.write.reset();
   EXPECT_TRUE(launch::receive_message(pair.read.get()).message.has_value());
   EXPECT_TRUE(launch::receive_message(pair.read.get()).closed);
@@ -56,10 +57,13 @@ TEST(Message, TheEndComesAfterWhatWasSaid) {
 
 TEST(Message, TooLongATextIsCut) {
   base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
-  ASSERT_TRUE(launch::send_message(pair.write.get(), {.text = std::string(2 * launch::kMaxMessageText, 'x')}));
+  ASSERT_TRUE(launch::send_message(pair.write.get(),
+                                   {.text = std::string(2 * launch::kMaxMessageText, 'x')}));
   EXPECT_EQ(launch::receive_message(pair.read.get()).message->text.size(), launch::kMaxMessageText);
-  ASSERT_TRUE(launch::send_message(pair.write.get(), {.error = std::string(2 * launch::kMaxMessageText, 'x')}));
-  EXPECT_EQ(launch::receive_message(pair.read.get()).message->error.size(), launch::kMaxMessageText);
+  ASSERT_TRUE(launch::send_message(pair.write.get(),
+                                   {.error = std::string(2 * launch::kMaxMessageText, 'x')}));
+  EXPECT_EQ(launch::receive_message(pair.read.get()).message->error.size(),
+            launch::kMaxMessageText);
 }
 
 }  // namespace

@@ -134,10 +134,10 @@ TEST_P(FrozenReader, DoesNotHoldUpTheStop) {
   base::FdPair out = base::make_pipe(), err = base::make_pipe();
   const bool both = GetParam();
   base::Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
-                            both ? "yes >&2 & exec yes" : "exec yes"},
-                   .stdout_fd = out.write.get(),
-                   .stderr_fd = err.write.get(),
-                   .new_group = true});
+                                  both ? "yes >&2 & exec yes" : "exec yes"},
+                         .stdout_fd = out.write.get(),
+                         .stderr_fd = err.write.get(),
+                         .new_group = true});
   const auto is_full = [](const base::FdPair& pipe) {
     pollfd room{.fd = pipe.write.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&room, 1, 0) == 0;
@@ -158,12 +158,12 @@ TEST_P(FrozenReader, LetsTheRanksSaveTheirState) {
   const std::string talk = "setsid head -c 3000000 /dev/zero; ";
   const std::string complain = GetParam() ? "setsid head -c 3000000 /dev/zero >&2; " : "";
   base::Process process({.argv = {lockstep_program(), "run", "--nproc-per-node", "2", "sh", "-c",
-                            fmt::format("cd {}; trap 'echo > saved$RANK; exit 0' TERM; "
-                                        "echo > up$RANK; {}{}sleep 1000",
-                                        folder.path(), talk, complain)},
-                   .stdout_fd = out.write.get(),
-                   .stderr_fd = err.write.get(),
-                   .new_group = true});
+                                  fmt::format("cd {}; trap 'echo > saved$RANK; exit 0' TERM; "
+                                              "echo > up$RANK; {}{}sleep 1000",
+                                              folder.path(), talk, complain)},
+                         .stdout_fd = out.write.get(),
+                         .stderr_fd = err.write.get(),
+                         .new_group = true});
   ASSERT_TRUE(wait_until([&] {
     pollfd room{.fd = out.write.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&room, 1, 0) == 0 && fs::exists(folder.at("up0")) && fs::exists(folder.at("up1"));
@@ -219,17 +219,19 @@ TEST(Output, TheLogDoesNotWaitForAReader) {
   while (::write(err.write.get(), filling.data(), filling.size()) > 0) {
   }
   ::fcntl(err.write.get(), F_SETFL, 0);
-  base::Process process({.argv = {lockstep_program(), "run", "--no-prefix", "--nproc-per-node", "2", "sh",
-                            "-c", "[ $RANK = 1 ] || echo $LOCKSTEP_STORE; exec sleep 1000"},
-                   .stdout_fd = out.write.get(),
-                   .stderr_fd = err.write.get(),
-                   .new_group = true});
+  base::Process process(
+      {.argv = {lockstep_program(), "run", "--no-prefix", "--nproc-per-node", "2", "sh", "-c",
+                "[ $RANK = 1 ] || echo $LOCKSTEP_STORE; exec sleep 1000"},
+       .stdout_fd = out.write.get(),
+       .stderr_fd = err.write.get(),
+       .new_group = true});
   std::string store;
   for (char byte = 0; ::read(out.read.get(), &byte, 1) == 1 && byte != '\n';) {
     store += byte;
   }
   const base::Deadline deadline = base::Deadline::after(kPatience);
-  base::Socket stranger = base::Socket::connect(base::Endpoint::parse(store, "the store"), deadline);
+  base::Socket stranger =
+      base::Socket::connect(base::Endpoint::parse(store, "the store"), deadline);
   const std::string_view greeting = "GET / HTTP/1.1\r\n\r\n";
   stranger.send(greeting.data(), greeting.size(), deadline);
   char byte = 0;
@@ -266,7 +268,7 @@ TEST(Output, LogFilesGoToTheNextTemporaryFolderThatTakesThem) {
   const base::Output trial = shell("unshare -m sh -c '" + hide + "'");
   LOCKSTEP_NEEDS("namespaces", trial.status.ok() ? std::nullopt : std::optional(trial.err));
   const base::Output output = shell("unset XDG_RUNTIME_DIR TMPDIR; unshare -m sh -c '" + hide +
-                              lockstep_program() + " run --redirects 3 echo hi'");
+                                    lockstep_program() + " run --redirects 3 echo hi'");
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_THAT(output.err, HasSubstr("log files are in /var/tmp/lockstep_logs_"));
 }
@@ -295,9 +297,10 @@ TEST(Output, LinesAreNeverTorn) {
 
 // Longer than a pipe takes in one piece, from two agents at once.
 TEST(Output, LongLinesOfTwoNodesAreNotTornEither) {
-  const base::Output output = run_lockstep({"run", "--local-nodes", "2", "sh", "-c",
-                                      "i=0; while [ $i -lt 40 ]; do head -c 30000 /dev/zero | tr "
-                                      "'\\0' $RANK; echo; i=$((i+1)); done"});
+  const base::Output output =
+      run_lockstep({"run", "--local-nodes", "2", "sh", "-c",
+                    "i=0; while [ $i -lt 40 ]; do head -c 30000 /dev/zero | tr "
+                    "'\\0' $RANK; echo; i=$((i+1)); done"});
   const auto out = lines(output.out);
   ASSERT_EQ(out.size(), 80u);
   for (const std::string& line : out) {
@@ -409,7 +412,7 @@ TEST(Output, LogDirThatCannotBeMadeIsOneSentence) {
 TEST(Output, AFullDiskCostsTheLogNotTheJob) {
   TempFolder folder;
   const base::Output output = shell("ulimit -f 1; exec " + lockstep_program() + " run --log-dir " +
-                              folder.path() + " sh -c 'seq 1 2000; seq 1 2000'");
+                                    folder.path() + " sh -c 'seq 1 2000; seq 1 2000'");
   EXPECT_EQ(output.status.code, 0) << output.err;
   EXPECT_EQ(lines(output.out).size(), 4000u);
   EXPECT_EQ(count(output.err, "going on without this log file"), 1) << output.err;

@@ -12,8 +12,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/unique_fd.h"
 #include "base/process/fork.h"
+#include "base/unique_fd.h"
 #include "launch/node/gpus.h"
 #include "support/job.h"
 
@@ -54,7 +54,8 @@ TEST(Topology, KnowsCoresPackagesNodesAndCaches) {
 }
 
 TEST(Topology, OnlyWhatMayBeUsed) {
-  const launch::HostTopology host = launch::read_topology({.synthetic = kTwoSockets, .only = {1, 2, 3, 15}});
+  const launch::HostTopology host =
+      launch::read_topology({.synthetic = kTwoSockets, .only = {1, 2, 3, 15}});
   ASSERT_EQ(host.cores.size(), 3u);
   EXPECT_THAT(host.cores[0].cpus, ElementsAre(1));
   EXPECT_THAT(host.cores[2].cpus, ElementsAre(15));
@@ -67,7 +68,8 @@ TEST(PlaceRanks, CoreDealsWholeCoresNearEachOther) {
   EXPECT_EQ(place(launch::BindMode::Core, 1, host), "0,1,2,3,4,5,6,7");
   EXPECT_EQ(place(launch::BindMode::Core, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
   EXPECT_EQ(place(launch::BindMode::Core, 3, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11,12,13,14,15");
-  EXPECT_EQ(place(launch::BindMode::Core, 8, host), "0,1 | 2,3 | 4,5 | 6,7 | 8,9 | 10,11 | 12,13 | 14,15");
+  EXPECT_EQ(place(launch::BindMode::Core, 8, host),
+            "0,1 | 2,3 | 4,5 | 6,7 | 8,9 | 10,11 | 12,13 | 14,15");
 }
 
 TEST(PlaceRanks, SharesFollowTheCoresThatMayBeUsed) {
@@ -78,7 +80,8 @@ TEST(PlaceRanks, SharesFollowTheCoresThatMayBeUsed) {
 
 TEST(PlaceRanks, MoreRanksThanCores) {
   const launch::TopologyOptions host{.synthetic = "node:1 core:2 pu:2"};
-  const launch::Placement placement = launch::place_ranks(launch::BindMode::Auto, 3, launch::read_topology(host));
+  const launch::Placement placement =
+      launch::place_ranks(launch::BindMode::Auto, 3, launch::read_topology(host));
   EXPECT_EQ(cpus_text(placement), " |  | ");
   EXPECT_THAT(placement.reason, HasSubstr("3 ranks, 2 cores: not bound"));
   EXPECT_THROW(place(launch::BindMode::Core, 3, host), UsageError);
@@ -86,8 +89,8 @@ TEST(PlaceRanks, MoreRanksThanCores) {
 }
 
 TEST(PlaceRanks, AutoBindsWhereThereAreEnoughCores) {
-  const launch::Placement placement =
-      launch::place_ranks(launch::BindMode::Auto, 2, launch::read_topology({.synthetic = "node:1 core:2 pu:2"}));
+  const launch::Placement placement = launch::place_ranks(
+      launch::BindMode::Auto, 2, launch::read_topology({.synthetic = "node:1 core:2 pu:2"}));
   EXPECT_EQ(cpus_text(placement), "0,1 | 2,3");
   EXPECT_THAT(placement.reason, HasSubstr("bound to cores of its own"));
   EXPECT_EQ(cpus_text(launch::place_ranks(launch::BindMode::None, 2, {})), " | ");
@@ -96,7 +99,8 @@ TEST(PlaceRanks, AutoBindsWhereThereAreEnoughCores) {
 TEST(PlaceRanks, TorchrunsWords) {
   const launch::TopologyOptions host{.synthetic = kTwoSockets};
   EXPECT_EQ(place(launch::BindMode::Numa, 2, host), "0,1,2,3,4,5,6,7 | 8,9,10,11,12,13,14,15");
-  EXPECT_EQ(place(launch::BindMode::CoreComplex, 4, host), "0,1,2,3 | 4,5,6,7 | 8,9,10,11 | 12,13,14,15");
+  EXPECT_EQ(place(launch::BindMode::CoreComplex, 4, host),
+            "0,1,2,3 | 4,5,6,7 | 8,9,10,11 | 12,13,14,15");
   const launch::TopologyOptions four_nodes{.synthetic = "package:2 node:2 core:1 pu:1"};
   EXPECT_EQ(place(launch::BindMode::Numa, 4, four_nodes), "0 | 1 | 2 | 3");
   EXPECT_EQ(place(launch::BindMode::Socket, 4, four_nodes), "0,1 | 0,1 | 2,3 | 2,3");
@@ -107,7 +111,8 @@ TEST(PlaceRanks, ARankIsNearItsGpu) {
   const std::vector<int> crossed{1, 1, 0, -1};
   EXPECT_EQ(place(launch::BindMode::Numa, 3, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3");
   EXPECT_EQ(place(launch::BindMode::Core, 3, host, crossed), "4,5 | 6,7 | 0,1,2,3");
-  EXPECT_EQ(place(launch::BindMode::Numa, 4, host, crossed), "4,5,6,7 | 4,5,6,7 | 0,1,2,3 | 4,5,6,7");
+  EXPECT_EQ(place(launch::BindMode::Numa, 4, host, crossed),
+            "4,5,6,7 | 4,5,6,7 | 0,1,2,3 | 4,5,6,7");
   EXPECT_EQ(place(launch::BindMode::Numa, 2, host, {7, 7}), "0,1,2,3 | 4,5,6,7");  // no such node
 }
 
@@ -122,8 +127,8 @@ TEST(PlaceRanks, ThreadsAreTheRanksShareOfItsCores) {
 TEST(BindToCpus, HoldsAndRefusesWhatIsNotThere) {
   const pid_t child = base::fork_child([] {
     const int cpu = launch::read_topology().cores.front().cpus.front();
-    return launch::bind_to_cpus({cpu}) == 0 && ::sched_getcpu() == cpu && launch::bind_to_cpus({}) == 0 &&
-                   launch::bind_to_cpus({100000}) == EINVAL
+    return launch::bind_to_cpus({cpu}) == 0 && ::sched_getcpu() == cpu &&
+                   launch::bind_to_cpus({}) == 0 && launch::bind_to_cpus({100000}) == EINVAL
                ? 0
                : 1;
   });

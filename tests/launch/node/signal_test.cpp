@@ -66,10 +66,10 @@ TEST(Signal, IgnoredBySomeoneElseStaysIgnored) {
   TempFolder folder;
   const base::Output output =
       base::run_process({.argv = {"sh", "-c",
-                            "trap '' HUP; " + lockstep_program() +
-                                " run sh -c 'echo ready; sleep 0.2; exit 4' & pid=$!; "
-                                "sleep 0.1; kill -HUP $pid; wait $pid"}},
-                  base::Deadline::after(kPatience));
+                                  "trap '' HUP; " + lockstep_program() +
+                                      " run sh -c 'echo ready; sleep 0.2; exit 4' & pid=$!; "
+                                      "sleep 0.1; kill -HUP $pid; wait $pid"}},
+                        base::Deadline::after(kPatience));
   EXPECT_EQ(output.status.code, 4) << output.err;
 }
 
@@ -98,7 +98,8 @@ TEST(Signal, WhoIgnoresCtrlCDoesNotHoldTheJob) {
 }
 
 TEST(Signal, WorkersHaveDefaultHandlingAndAnEmptyMask) {
-  const base::Output output = run_lockstep({"run", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
+  const base::Output output =
+      run_lockstep({"run", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
   EXPECT_EQ(output.out, "r0: SigBlk:\t0000000000000000\nr0: SigIgn:\t0000000000000000\n");
 }
 

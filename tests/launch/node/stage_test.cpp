@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/job.h"
 #include "storage/faulty_server.h"
 #include "storage/storage.h"
+#include "support/job.h"
 #include "support/nodes.h"
 #include "support/refusal.h"
 #include "support/s3_server.h"
@@ -209,8 +209,9 @@ class StageOnNodes : public ::testing::Test {
     return std::make_unique<Job>(
         Words{"--nnodes=2", "--rdzv-backend=lockstep", "--rdzv-endpoint=node0:29400", "--stage",
               stage, "--", "sh", "-c", "echo $(hostname) has $(cat /run/staged)"},
-        JobPlace{.env = {{"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
-                 .inside = [this, node](base::ProcessOptions o) { return nodes_->inside(node, o); }});
+        JobPlace{
+            .env = {{"LOCKSTEP_JOB_SECRET", "0123456789abcdef0123456789abcdef"}},
+            .inside = [this, node](base::ProcessOptions o) { return nodes_->inside(node, o); }});
   }
 
   TempFolder folder_;

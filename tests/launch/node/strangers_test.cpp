@@ -50,12 +50,12 @@ struct Access {
 
 std::string hello(const std::string& scope, const base::Nonce& nonce) {
   return base::store::encode({Kind::Hello, 0,
-                        Writer()
-                            .u32(base::store::kMagic)
-                            .u16(base::store::kVersion)
-                            .bytes(nonce.data(), nonce.size())
-                            .text(scope)
-                            .take()});
+                              Writer()
+                                  .u32(base::store::kMagic)
+                                  .u16(base::store::kVersion)
+                                  .bytes(nonce.data(), nonce.size())
+                                  .text(scope)
+                                  .take()});
 }
 
 std::string answer(const base::Proof& proof) {
@@ -118,7 +118,8 @@ class Crowd {
         break;
       }
       case 3:  // another secret
-        say(greeting + answer(base::make_proof("another", "client", access_.scope(), nonce, nonce)));
+        say(greeting +
+            answer(base::make_proof("another", "client", access_.scope(), nonce, nonce)));
         break;
       case 4:  // what a rank once said
         say(recorded_);

@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/process/process.h"
 #include "base/process/fork.h"
+#include "base/process/process.h"
 
 namespace lockstep {
 namespace {
@@ -21,7 +21,8 @@ using ::testing::Not;
 TEST(Sweep, FindsAndEndsDescendantsButNotTheSpared) {
   base::adopt_orphans();
   base::Process spared({.argv = {"sleep", "1000"}});
-  base::Process parent({.argv = {"sh", "-c", "setsid sh -c 'sleep 1000; true' & sleep 1000; true"}});
+  base::Process parent(
+      {.argv = {"sh", "-c", "setsid sh -c 'sleep 1000; true' & sleep 1000; true"}});
   // sh and its sleep, the sh under setsid and its sleep
   const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(30));
   while (launch::living_descendants({spared.pid()}).size() < 4 && !deadline.expired()) {

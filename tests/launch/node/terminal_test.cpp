@@ -87,7 +87,8 @@ TEST(Terminal, InputThatIsNoTerminalIsPassedOnAsItIs) {
 }
 
 TEST(Terminal, ARankThatIsNotThereIsRefused) {
-  const base::Output output = run_lockstep({"run", "--nproc-per-node", "2", "--stdin", "2", "true"});
+  const base::Output output =
+      run_lockstep({"run", "--nproc-per-node", "2", "--stdin", "2", "true"});
   EXPECT_EQ(output.status.code, 2);
   EXPECT_THAT(output.err, HasSubstr("--stdin 2 is not a whole number in [0, 1]"));
   const base::Output hosts = run_lockstep({"run", "--hosts", "a,b", "--stdin", "0", "true"});

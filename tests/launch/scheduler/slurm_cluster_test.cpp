@@ -85,11 +85,11 @@ TEST_F(Slurm, RunsTheEmittedScript) {
       "echo \"$(hostname) $SLURM_CPUS_ON_NODE cores, secret of ${#LOCKSTEP_JOB_SECRET}: $*\"\n",
       0755);
   const std::string script = launch::emit_slurm({.job_name = "train",
-                                         .num_nodes = 2,
-                                         .procs_per_node = "4",
-                                         .cpus_per_node = 4,
-                                         .program = program,
-                                         .command = {"./train", "two words", "a\r\nb"}});
+                                                 .num_nodes = 2,
+                                                 .procs_per_node = "4",
+                                                 .cpus_per_node = 4,
+                                                 .program = program,
+                                                 .command = {"./train", "two words", "a\r\nb"}});
   const base::Output output = cluster().sbatch_and_wait(script);
   EXPECT_TRUE(output.status.ok()) << output.err << cluster().logs();
   for (const char* node : {"node0", "node1"}) {

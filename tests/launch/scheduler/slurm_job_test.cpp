@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/job.h"
 #include "launch/scheduler/slurm_fixture.h"
+#include "support/job.h"
 
 namespace lockstep::test {
 namespace {
@@ -51,12 +51,13 @@ class SlurmJob : public SlurmTest {
 
   // `srun FLAGS lockstep ARGUMENTS` from node 0. The user's key is made in the test's folder.
   static base::Output srun(Words flags, const Words& arguments,
-                     std::map<std::string, std::string> env = {}) {
+                           std::map<std::string, std::string> env = {}) {
     env["XDG_CONFIG_HOME"] = folder().path();
     flags.insert(flags.begin(), "srun");
     flags.push_back(lockstep_program());
     flags.insert(flags.end(), arguments.begin(), arguments.end());
-    return base::run_process(cluster().client({.argv = flags, .env = env}), base::Deadline::after(kPatience));
+    return base::run_process(cluster().client({.argv = flags, .env = env}),
+                             base::Deadline::after(kPatience));
   }
 
   static std::string batch(const std::string& line) {
@@ -91,7 +92,7 @@ TEST_F(SlurmJob, AStepNeedsNoFlags) {
 
 TEST_F(SlurmJob, RanksAreTheStepsCores) {
   const base::Output output = srun({"-N2", "--ntasks-per-node=1", "--cpus-per-task=2", "--exact"},
-                             {"run", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
+                                   {"run", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(count(output.out, "of 4"), 4) << output.out << output.err;
 }

@@ -91,7 +91,8 @@ TEST(SlurmStep, ThatLockstepCannotUseIsRefused) {
   Variables variables = step_variables();
   variables.erase("SLURM_STEP_NODELIST");
   variables.erase("SLURM_JOB_NODELIST");
-  EXPECT_THAT(refusal([&] { launch::slurm_step(env_of(variables)); }), HasSubstr("SLURM_STEP_NODELIST"));
+  EXPECT_THAT(refusal([&] { launch::slurm_step(env_of(variables)); }),
+              HasSubstr("SLURM_STEP_NODELIST"));
 }
 
 TEST(SlurmStep, IsNoBatchScriptNorShell) {
@@ -108,7 +109,8 @@ TEST(SlurmStep, IsNoBatchScriptNorShell) {
 
 TEST(SlurmAllocation, OfOneNodeNeedsNoSrunOnThatNode) {
   Variables variables{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "1"}};
-  EXPECT_EQ(launch::slurm_nodes_without_step(env_of(variables)), 1);  // salloc's shell, on the login node
+  EXPECT_EQ(launch::slurm_nodes_without_step(env_of(variables)),
+            1);  // salloc's shell, on the login node
   variables["SLURMD_NODENAME"] = "gpu1";
   EXPECT_FALSE(launch::slurm_nodes_without_step(env_of(variables)));  // sbatch's script
 }

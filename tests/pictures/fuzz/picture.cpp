@@ -17,13 +17,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   static const std::string name = "input";
   try {
-    const auto decoder = pictures::open_picture({reinterpret_cast<const std::byte*>(data), size}, name);
+    const auto decoder =
+        pictures::open_picture({reinterpret_cast<const std::byte*>(data), size}, name);
     if (decoder->size().width * decoder->size().height > kMaxPixels) {
       return 0;
     }
     base::Dice dice(size, 0);
     pictures::Picture picture;
-    decoder->decode({.box = pictures::random_box(decoder->size(), dice), .size = {16, 16}}, picture);
+    decoder->decode({.box = pictures::random_box(decoder->size(), dice), .size = {16, 16}},
+                    picture);
     std::vector<float> values(3 * 16 * 16);
     pictures::resize_picture(picture, {.size = {16, 16}, .scale = {1, 1, 1}, .shift = {}}, values);
   } catch (const FormatError&) {
