@@ -112,7 +112,8 @@ TEST(Models, HaveAsManyParametersAsTheOriginals) {
                                                          {"resnet152", 60'192'808}}) {
     ModelConfig config = builtin_config(count.name);
     std::visit([](auto& options) { options.initialise = false; }, config.options);
-    EXPECT_EQ(num_parameters(*AutoModel::from_config(config).module()), count.num_parameters)
+    EXPECT_EQ(models::num_parameters(*AutoModel::from_config(config).module()),
+              count.num_parameters)
         << count.name;
   }
 }

@@ -63,7 +63,7 @@ void strike(State state) {
 // One rank's process: meets the others, binds a buffer, runs the operations.
 class Rank {
  public:
-  Rank(int rank, FdExchange& exchange) : rank_(rank), exchange_(exchange) {
+  Rank(int rank, FdExchange& with) : rank_(rank), exchange_(with) {
     arena_ = Segment::create(ArenaLayout(kSize).bytes);
     const auto peers = exchange(*arena_);
     team_ = std::make_unique<Team>(rank, addresses(*arena_, peers));
