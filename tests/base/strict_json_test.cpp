@@ -30,7 +30,8 @@ TEST(StrictJson, RefusesTheRestWithFileAndPlace) {
             "x: it names \"b\" twice; which of them is meant?");
   EXPECT_EQ(refused_json("[1e999]"), "x: it has a number beyond all limits");
   EXPECT_EQ(refused_json(std::string(32, '[') + std::string(32, ']')), "");
-  EXPECT_EQ(refused_json(std::string(40, '[') + std::string(40, ']')), "x: it is nested deeper than 32");
+  EXPECT_EQ(refused_json(std::string(40, '[') + std::string(40, ']')),
+            "x: it is nested deeper than 32");
 }
 
 TEST(Quoted, ShowsNothingThatATerminalObeys) {
