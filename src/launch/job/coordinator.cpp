@@ -124,14 +124,8 @@ void Coordinator::take(MemberId id, Member& member, const MemberMessage& message
 
 void Coordinator::take_end(const MemberMessage& message, Time now) {
   RankRecord& rank = ranks_[static_cast<size_t>(message.rank)];
-  rank.ended = true;
-  rank.status = message.status;
-  rank.stopped = message.stopped;
+  rank.end = message.end;
   rank.stamp_ns = (now - message.age).time_since_epoch().count();
-  rank.last_lines = message.text;
-  rank.error = message.error;
-  rank.log_folder = message.log_folder;
-  rank.is_log_whole = message.is_log_whole;
   const bool has_failure = std::any_of(ranks_.begin(), ranks_.end(),
                                        [](const RankRecord& other) { return other.failed(); });
   if (has_failure && !awaits_culprit(now)) {
@@ -153,7 +147,7 @@ bool Coordinator::awaits_culprit(Time now) {
   if (!culprit_by_) {
     culprit_by_ = now + kCulpritTime;
   }
-  return !rank.ended && now < *culprit_by_;
+  return !rank.end && now < *culprit_by_;
 }
 
 // A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
@@ -188,9 +182,8 @@ std::vector<RankRecord> Coordinator::ranks_to_be_stopped(int gone_rank) const {
       return member.order >= 0 && rank.node >= member.place.first_node &&
              rank.node < member.place.first_node + member.info.num_nodes;
     });
-    if (!rank.ended && is_there && rank.node != gone_node) {
-      rank.ended = rank.stopped = true;
-      rank.status = {.signal = SIGTERM};
+    if (!rank.end && is_there && rank.node != gone_node) {
+      rank.end = {.status = {.signal = SIGTERM}, .stopped = true};
     }
   }
   return ranks;

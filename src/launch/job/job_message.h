@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/process/process.h"
+#include "launch/node/rank_end.h"
 
 namespace lockstep::launch {
 
@@ -32,7 +33,7 @@ enum class MemberSays {
   Join,         // info
   Started,      // rank, pid
   CannotStart,  // rank, status.code: errno of exec
-  Ended,        // rank, status, age, stopped, text: the last lines, error, its log
+  Ended,        // rank, pid, age, end
   Failed,       // text: why the member cannot go on; status; rank: one of the node that is gone
   Idle,         // no process of that generation is left
   Signal,       // signal: that the member was sent
@@ -47,14 +48,11 @@ struct MemberMessage {
   MemberInfo info;
   int rank = -1;
   pid_t pid = 0;
-  base::ExitStatus status;
-  std::chrono::nanoseconds age{};  // since the end was noticed: clocks of hosts differ
-  bool stopped = false;
-  int signal = 0;
+  base::ExitStatus status;  // of what is not the end of a rank
   std::string text;
-  std::string error;
-  std::string log_folder;     // empty: no log files
-  bool is_log_whole = false;  // both streams are there
+  std::chrono::nanoseconds age{};  // since the end was noticed: clocks of hosts differ
+  RankEnd end;
+  int signal = 0;
 
   std::string to_json() const;
   static MemberMessage from_json(const std::string& text);  // throws FormatError

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "base/process/process.h"
+#include "launch/node/rank_end.h"
 
 namespace lockstep::launch {
 
@@ -19,19 +19,13 @@ struct RankRecord {
   int rank = 0;
   int node = 0;
   int local_rank = 0;
-  std::string host;           // empty: the only one
-  pid_t pid = 0;              // as the host sees it; 0: it never started
-  bool ended = false;         // false at the end of the job: its agent or guardian was killed
-  base::ExitStatus status;    // if ended
-  bool stopped = false;       // it ended after lockstep had told it to
-  int64_t stamp_ns = 0;       // when its end was noticed
-  bool was_first = false;     // the ranks say that it gave up before the others
-  std::string last_lines;     // of its output
-  std::string error;          // what it left in its error file, if it did
-  std::string log_folder;     // empty: no log files
-  bool is_log_whole = false;  // both streams are there
+  std::string host;            // empty: the only one
+  pid_t pid = 0;               // as the host sees it; 0: it never started
+  std::optional<RankEnd> end;  // empty when the job is over: its agent or guardian was killed
+  int64_t stamp_ns = 0;        // when its end was noticed
+  bool was_first = false;      // the ranks say that it gave up before the others
 
-  bool failed() const { return ended && !stopped && !status.ok(); }
+  bool failed() const { return end && !end->stopped && !end->status.ok(); }
 };
 
 // Why a job came to an end before its ranks did. At most one of signal, cannot_start and broken is

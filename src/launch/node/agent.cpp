@@ -317,8 +317,8 @@ void Agent::pass_on(Message message, pid_t sender) {
       rank.pid = sender;
     } else if (message.kind == MessageKind::Ended) {
       drain(rank);
-      message.text = rank.tail.text();
-      message.error = rank.take_error();
+      message.end.last_lines = rank.tail.text();
+      message.end.error = rank.take_error();
     }
     message.pid = rank.pid;
   }

@@ -140,9 +140,7 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
     report.kind = MemberSays::Ended;
     const auto noticed = base::Clock::time_point(std::chrono::nanoseconds(message.stamp_ns));
     report.age = base::Clock::now() - noticed;
-    report.stopped = message.stopped;
-    report.text = message.text;
-    report.error = message.error;
+    report.end = message.end;
     add_log(report);
   }
   options_.tell(report);
@@ -154,8 +152,8 @@ void LocalRanks::add_log(MemberMessage& report) const {
       const bool has_out = stream_route(node.output, worker.local_rank, 0).to_file;
       const bool has_err = stream_route(node.output, worker.local_rank, 1).to_file;
       if (worker.rank == report.rank && (has_out || has_err)) {
-        report.log_folder = worker.log_folder;
-        report.is_log_whole = has_out && has_err;
+        report.end.log_folder = worker.log_folder;
+        report.end.is_log_whole = has_out && has_err;
       }
     }
   }
