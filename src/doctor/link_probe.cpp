@@ -166,6 +166,7 @@ ProbeListener::~ProbeListener() {
 
 void ProbeListener::serve() {
   for (;;) {
+    enum : size_t { kStop, kListener, kFirstPeer };  // the entries of `polls`
     std::vector<pollfd> polls{{stop_.get(), POLLIN, 0},
                               {peers_.size() < kMaxPeers ? listener_.fd() : -1, POLLIN, 0}};
     base::Deadline next = base::Deadline::never();
@@ -176,16 +177,17 @@ void ProbeListener::serve() {
     if (::poll(polls.data(), polls.size(), next.poll_ms()) < 0) {
       continue;  // EINTR
     }
-    if (polls[0].revents != 0) {
+    if (polls[kStop].revents != 0) {
       return;
     }
     for (size_t i = 0; i < peers_.size(); ++i) {
-      if ((polls[2 + i].revents != 0 && !handle(peers_[i])) || peers_[i].must_greet.expired()) {
+      if ((polls[kFirstPeer + i].revents != 0 && !handle(peers_[i])) ||
+          peers_[i].must_greet.expired()) {
         peers_[i].socket = base::Socket();
       }
     }
     std::erase_if(peers_, [](const Peer& peer) { return !peer.socket; });
-    if (polls[1].revents != 0) {
+    if (polls[kListener].revents != 0) {
       accept_all();
     }
   }

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
-#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -190,46 +189,53 @@ base::Deadline Agent::next_timeout() const {
 }
 
 void Agent::relay() {
-  std::vector<pollfd> polls;
-  std::vector<std::pair<Rank*, size_t>> sources;
-  polls.push_back({leader_fd_, POLLIN, 0});
-  polls.push_back({control_.get(), POLLIN, 0});
-  polls.push_back({typed_ ? typed_->readable_fd() : -1, POLLIN, 0});
-  polls.push_back({typed_ ? typed_->writable_fd() : -1, POLLOUT, 0});
-  for (const base::Console& console : consoles_) {
-    polls.push_back({console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
-  }
-  const size_t first_source = polls.size();
+  struct Source {
+    PollSet::Entry entry;
+    Rank* rank;
+    size_t stream;
+  };
+  PollSet polls;
+  const auto leader = polls.add(leader_fd_);
+  const auto guardian = polls.add(control_.get());
+  const auto keyboard = polls.add(typed_ ? typed_->readable_fd() : -1);
+  const auto terminal = polls.add(typed_ ? typed_->writable_fd() : -1, POLLOUT);
+  add_consoles(polls);
+  std::vector<Source> sources;
   for (Rank& rank : ranks_) {
     for (size_t s = 0; s < kNumStreams; ++s) {
       if (rank.streams[s].pipe && has_room(rank, s)) {
-        polls.push_back({rank.streams[s].pipe.get(), POLLIN, 0});
-        sources.emplace_back(&rank, s);
+        sources.push_back({polls.add(rank.streams[s].pipe.get()), &rank, s});
       }
     }
   }
-  if (::poll(polls.data(), polls.size(), next_timeout().poll_ms()) < 0) {
-    return;  // EINTR
+  if (!polls.wait(next_timeout())) {
+    return;
   }
-  if (polls[0].revents != 0) {
+  if (polls.is_ready(leader)) {
     read_leader();
   }
-  if (polls[2].revents != 0) {
+  if (polls.is_ready(keyboard)) {
     typed_->read_some();
   }
-  if (polls[3].revents != 0) {
+  if (polls.is_ready(terminal)) {
     typed_->write_some();
   }
   write_consoles();
   leave_frozen_readers();
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (polls[first_source + i].revents != 0) {
-      read_stream(*sources[i].first, sources[i].second);
+  for (const Source& source : sources) {
+    if (polls.is_ready(source.entry)) {
+      read_stream(*source.rank, source.stream);
     }
   }
   give_out_unfinished();
-  if (polls[1].revents != 0) {
+  if (polls.is_ready(guardian)) {
     read_guardian();
+  }
+}
+
+void Agent::add_consoles(PollSet& polls) const {
+  for (const base::Console& console : consoles_) {
+    polls.add(console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT);
   }
 }
 
@@ -424,13 +430,11 @@ void Agent::flush() {
     return console.backlog() > 0 && !console.reader_is_left();
   };
   while (std::any_of(consoles_.begin(), consoles_.end(), is_awaited)) {
-    std::vector<pollfd> polls{{leader_fd_, POLLIN, 0}};
-    for (const base::Console& console : consoles_) {
-      polls.push_back(
-          {console.backlog() > 0 && !console.is_busy() ? console.fd() : -1, POLLOUT, 0});
-    }
-    ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
-    if (polls[0].revents != 0) {
+    PollSet polls;
+    const auto leader = polls.add(leader_fd_);
+    add_consoles(polls);
+    polls.wait(next_timeout());
+    if (polls.is_ready(leader)) {
       read_leader();
     }
     write_consoles();

@@ -14,6 +14,7 @@
 #include "launch/node/guardian.h"
 #include "launch/node/log_file.h"
 #include "launch/node/message.h"
+#include "launch/node/poll_set.h"
 #include "launch/node/terminal.h"
 #include "launch/plan.h"
 
@@ -68,6 +69,7 @@ class Agent {
   void relay();
   base::Deadline next_timeout() const;
   bool has_room(const Rank& rank, size_t stream) const;
+  void add_consoles(PollSet& polls) const;
   void write_consoles();
   void leave_frozen_readers();
   void give_out_unfinished();
