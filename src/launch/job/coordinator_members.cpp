@@ -1,4 +1,7 @@
+// Who takes part in the job: hosts that come, that bring their files and that leave.
+
 #include <algorithm>
+#include <signal.h>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -100,6 +103,21 @@ void Coordinator::take_staged(MemberId id, Member& member, const MemberMessage& 
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = message.text});
     lose(id, message.text, now);
   }
+}
+
+// SIGTERM on one node of an elastic job: a scheduler takes that node away, not the job.
+bool Coordinator::may_leave(const Member& member, int signal) const {
+  return signal == SIGTERM && is_elastic() && !member.info.is_head && state_ == State::Running &&
+         members_.size() > static_cast<size_t>(options_.min_nodes);
+}
+
+void Coordinator::let_go(MemberId id, int signal, Time now) {
+  const std::string why = fmt::format("it was sent {}", base::signal_name(signal));
+  actions_.send(id, {.kind = HeadSays::End,
+                     .generation = generation_,
+                     .code = 128 + signal,
+                     .text = fmt::format("{}: this node leaves the job: {}", options_.name, why)});
+  lose(id, why, now);
 }
 
 // Ranks follow the nodes: those with a fixed place there, then as in the last generation, then the
