@@ -73,7 +73,8 @@ void add_rendezvous_flags(CLI::App& app, launch::RunFlags& flags) {
   add(app, "--local-addr", flags.local_addr, "ADDRESS",
       "The address or interface by which other nodes reach this one", group);
   add(app, "--secret-file", flags.secret_file, "FILE",
-      "The key that lets nodes in, the same on every node", group);
+      "The job's secret, which lets nodes in: the same on every node; with --hosts, of this host",
+      group);
 }
 
 void add_supervision_flags(CLI::App& app, launch::RunFlags& flags) {

@@ -103,6 +103,7 @@ Rendezvous rendezvous_without_key(RendezvousOptions options) {
 }  // namespace
 
 std::string dry_run_text(const LaunchOptions& options) {
+  check_options(options);
   std::string text;
   for (const StageItem& item : options.stages) {
     text += fmt::format("before the ranks start, on each node: {} to {}\n", item.source,

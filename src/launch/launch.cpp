@@ -1,5 +1,6 @@
 #include "launch/launch.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <filesystem>
 #include <unistd.h>
@@ -17,6 +18,27 @@
 namespace lockstep::launch {
 
 namespace {
+
+// A filter that names a rank which no node has would hide the output that it was meant to show.
+void check_shown_ranks(const LaunchOptions& options) {
+  int num_ranks = options.procs_per_node;
+  for (const remote::HostEntry& host : options.hosts) {
+    num_ranks = std::max(num_ranks, host.slots);
+  }
+  const auto& shown = options.output.shown;
+  if (options.life_fd >= 0 || shown.empty()) {
+    return;  // nodes that --hosts starts differ in size, and it has checked the largest
+  }
+  if (const int last = *std::max_element(shown.begin(), shown.end()); last >= num_ranks) {
+    throw UsageError(
+        "--local-ranks-filter names the local rank {}, and a node has the local ranks 0 to {} "
+        "only: "
+        "name those, or give a larger --nproc-per-node",
+        last, num_ranks - 1);
+  }
+}
+
+}  // namespace
 
 void check_options(const LaunchOptions& options) {
   if (options.command.empty()) {
@@ -43,7 +65,10 @@ void check_options(const LaunchOptions& options) {
   if (options.stop_grace < options.stop_grace.zero()) {
     throw UsageError("--stop-grace is negative; 0 kills at once");
   }
+  check_shown_ranks(options);
 }
+
+namespace {
 
 // A descriptor below 3 that is closed would be handed to the next pipe, and workers would write
 // into it.
@@ -56,7 +81,7 @@ void open_standard_fds() {
   }
 }
 
-// The hosts are told where the head is once it listens, so any port will do, and any secret.
+// The hosts are told where the head is once it listens, so any port will do, and the secret too.
 Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
   const std::string address =
       options.rendezvous.local_addr.empty()
@@ -64,7 +89,7 @@ Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
           : base::interface_address(options.rendezvous.local_addr, "--local-addr");
   return {
       .job_id = options.rendezvous.job_id.empty() ? base::make_job_id() : options.rendezvous.job_id,
-      .secret = base::make_secret(),
+      .secret = own_job_secret(options.rendezvous.secret_file),
       .endpoints = {{address, 0}}};
 }
 

@@ -65,6 +65,9 @@ inline constexpr int kMaxProcsPerNode = remote::kMaxSlots;
 inline constexpr int kMaxLocalNodes = 64;
 inline constexpr int kMaxNodes = 16384;
 
+// Throws UsageError for an option out of range, as run_job() does.
+void check_options(const LaunchOptions& options);
+
 // Runs the job to its end and returns its exit code: 0 if every rank ended with 0, that of the
 // first failure (128 + signal) otherwise, 128 + signal if this process was told to stop. Says on
 // standard error what failed. Forks: call it before any thread exists. Throws UsageError for an

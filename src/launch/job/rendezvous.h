@@ -21,7 +21,7 @@ struct RendezvousOptions {
   int node_rank = -1;           // fixed from outside; -1: in the order of joining
   std::string local_addr;       // the address or interface by which other nodes reach this one
   std::string secret;           // given by who started this process; empty: as follows
-  std::string secret_file;      // empty: LOCKSTEP_JOB_SECRET, else the user's key
+  std::string secret_file;      // empty: as job_secret() or own_job_secret() says
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);  // for more than the least number
@@ -43,6 +43,10 @@ struct Rendezvous {
 
 // Throws UsageError where the options leave no way to meet.
 Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& env);
+
+// The secret of a job that one `lockstep run` starts whole, here or over ssh: from `secret_file`, or
+// a new one if that is empty. Throws as job_secret().
+std::string own_job_secret(const std::string& secret_file);
 
 // The secret of a job of several processes. From `secret_file`; else LOCKSTEP_JOB_SECRET; else made
 // of the job id and the user's key, a file (0600) in the user's home that is made when first needed
