@@ -139,12 +139,12 @@ double measure_gb_per_s(const ProbeTarget& target, base::Deadline deadline) {
   ::shutdown(socket.fd(), SHUT_WR);
   CountBytes received{};
   socket.receive(received.data(), received.size(), deadline);
-  const std::chrono::duration<double> seconds = base::Clock::now() - begin;
+  const std::chrono::duration<double> elapsed = base::Clock::now() - begin;
   if (received != to_bytes(sent)) {
     throw IoError("{} received another number of bytes than the {} that were sent",
                   target.endpoint.text(), sent);
   }
-  return static_cast<double>(sent) / seconds.count() / 1e9;
+  return static_cast<double>(sent) / elapsed.count() / 1e9;
 }
 
 }  // namespace
@@ -166,6 +166,7 @@ ProbeListener::~ProbeListener() {
 
 void ProbeListener::serve() {
   for (;;) {
+    enum : size_t { kStop, kListener, kFirstPeer };  // the entries of `polls`
     std::vector<pollfd> polls{{stop_.get(), POLLIN, 0},
                               {peers_.size() < kMaxPeers ? listener_.fd() : -1, POLLIN, 0}};
     base::Deadline next = base::Deadline::never();
@@ -176,16 +177,17 @@ void ProbeListener::serve() {
     if (::poll(polls.data(), polls.size(), next.poll_ms()) < 0) {
       continue;  // EINTR
     }
-    if (polls[0].revents != 0) {
+    if (polls[kStop].revents != 0) {
       return;
     }
     for (size_t i = 0; i < peers_.size(); ++i) {
-      if ((polls[2 + i].revents != 0 && !handle(peers_[i])) || peers_[i].must_greet.expired()) {
+      if ((polls[kFirstPeer + i].revents != 0 && !handle(peers_[i])) ||
+          peers_[i].must_greet.expired()) {
         peers_[i].socket = base::Socket();
       }
     }
     std::erase_if(peers_, [](const Peer& peer) { return !peer.socket; });
-    if (polls[1].revents != 0) {
+    if (polls[kListener].revents != 0) {
       accept_all();
     }
   }
@@ -202,7 +204,7 @@ void ProbeListener::accept_all() {
   }
 }
 
-// False if the peer is to go.
+// Returns false if the peer is to be dropped.
 bool ProbeListener::greet(Peer& peer, const char* bytes, size_t size) {
   peer.greeting.append(bytes, size);
   if (peer.greeting.size() <= kProbeTokenBytes) {

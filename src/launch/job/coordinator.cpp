@@ -33,7 +33,7 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
   }
   const auto found = members_.find(id);
   if (found == members_.end() || is_over()) {
-    return;  // refused or given up: what it still says does not count
+    return;  // it was refused or given up: its messages do not count any more
   }
   if (std::exchange(found->second.is_suspect, false)) {
     say(who(found->second) + " is back");
@@ -122,138 +122,11 @@ void Coordinator::take(MemberId id, Member& member, const MemberMessage& message
   }
 }
 
-void Coordinator::take_end(const MemberMessage& message, Time now) {
-  RankRecord& rank = ranks_[static_cast<size_t>(message.rank)];
-  rank.ended = true;
-  rank.status = message.status;
-  rank.stopped = message.stopped;
-  rank.stamp_ns = (now - message.age).time_since_epoch().count();
-  rank.last_lines = message.text;
-  rank.error = message.error;
-  rank.log_folder = message.log_folder;
-  rank.is_log_whole = message.is_log_whole;
-  const bool has_failure = std::any_of(ranks_.begin(), ranks_.end(),
-                                       [](const RankRecord& other) { return other.failed(); });
-  if (has_failure && !awaits_culprit(now)) {
-    fail(false, now);
-  }
-}
-
-// A rank that gives up tells the others, who fail for that reason and often end before it does. It
-// has a moment to end by itself: the report is about it, its exit code and its last words.
-bool Coordinator::awaits_culprit(Time now) {
-  constexpr auto kCulpritTime = std::chrono::seconds(2);
-  const auto culprit = actions_.first_to_fail();
-  if (state_ != State::Running || !culprit || *culprit < 0 ||
-      *culprit >= static_cast<int>(ranks_.size())) {
-    return false;
-  }
-  RankRecord& rank = ranks_[static_cast<size_t>(*culprit)];
-  rank.was_first = true;
-  if (!culprit_by_) {
-    culprit_by_ = now + kCulpritTime;
-  }
-  return !rank.ended && now < *culprit_by_;
-}
-
-// A rank, a node or a host has failed: what next? Elastic jobs lose hosts without losing a restart.
-void Coordinator::fail(bool is_membership, Time now, int gone_rank) {
-  if (state_ != State::Running) {
-    return;
-  }
-  const bool is_free = is_membership && is_elastic();
-  const bool start_anew = is_free || restarts_ < options_.max_restarts;
-  if (start_anew && !is_free) {
-    ++restarts_;
-  }
-  if (start_anew) {
-    actions_.say(make_report(options_.name, ranks_to_be_stopped(gone_rank), told_cause()).text);
-    say(is_free ? "starting all ranks anew without it"
-                : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
-                              options_.max_restarts));
-  }
-  stop(start_anew, now);
-}
-
-// The ranks as they will be once they are stopped, for a report that is told before. Those of hosts
-// that are lost, and of a node that is gone with all its ranks (`gone_rank` is one of them), are
-// not there to be stopped.
-std::vector<RankRecord> Coordinator::ranks_to_be_stopped(int gone_rank) const {
-  std::vector<RankRecord> ranks = ranks_;
-  const bool is_node_gone = gone_rank >= 0 && gone_rank < static_cast<int>(ranks.size());
-  const int gone_node = is_node_gone ? ranks[static_cast<size_t>(gone_rank)].node : -1;
-  for (RankRecord& rank : ranks) {
-    const bool is_there = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-      const Member& member = entry.second;
-      return member.order >= 0 && rank.node >= member.place.first_node &&
-             rank.node < member.place.first_node + member.info.num_nodes;
-    });
-    if (!rank.ended && is_there && rank.node != gone_node) {
-      rank.ended = rank.stopped = true;
-      rank.status = {.signal = SIGTERM};
-    }
-  }
-  return ranks;
-}
-
-void Coordinator::break_off(const std::string& why, int code) {
-  if (state_ == State::Running) {
-    cause_.broken = why;
-    cause_.broken_code = code == 0 ? 1 : code;
-  }
-}
-
 void Coordinator::stop(bool start_anew, Time now, int signal) {
   state_ = State::Stopping;
   start_anew_ = start_anew;
   tell_all(HeadSays::Stop, signal);
   settle(now);
-}
-
-void Coordinator::lose(MemberId id, const std::string& why, Time now) {
-  const auto found = members_.find(id);
-  if (found == members_.end() || is_over()) {
-    return;
-  }
-  const Member member = found->second;
-  members_.erase(found);
-  actions_.hang_up(id);
-  if (state_ == State::Running && member.order < 0) {
-    say(fmt::format("{} left before it took part: {}", member.info.host, why));
-  } else if (state_ == State::Running) {
-    break_off(fmt::format("{} is lost: {}; its ranks are counted as dead", who(member), why), 1);
-    fail(true, now);
-  } else {
-    if (state_ == State::Gathering) {
-      say(fmt::format("{} left before the job began: {}", member.info.host, why));
-    } else if (is_elastic() && !start_anew_ && has_failed()) {
-      // A rank that fails because its peer's host is gone is often heard of before the silence of
-      // that host is long enough.
-      say(fmt::format("{} is lost: {}; starting all ranks anew without it", who(member), why));
-      start_anew_ = true;
-    }
-    settle(now);
-  }
-}
-
-// The ranks are being stopped because one of them failed, and for no other reason.
-bool Coordinator::has_failed() const {
-  return cause_.signal == 0 && cause_.cannot_start.empty() && cause_.broken.empty();
-}
-
-// SIGTERM on one node of an elastic job: a scheduler takes that node away, not the job.
-bool Coordinator::may_leave(const Member& member, int signal) const {
-  return signal == SIGTERM && is_elastic() && !member.info.is_head && state_ == State::Running &&
-         members_.size() > static_cast<size_t>(options_.min_nodes);
-}
-
-void Coordinator::let_go(MemberId id, int signal, Time now) {
-  const std::string why = fmt::format("it was sent {}", base::signal_name(signal));
-  actions_.send(id, {.kind = HeadSays::End,
-                     .generation = generation_,
-                     .code = 128 + signal,
-                     .text = fmt::format("{}: this node leaves the job: {}", options_.name, why)});
-  lose(id, why, now);
 }
 
 void Coordinator::abandon(const std::string& why, Time now) {
@@ -278,7 +151,7 @@ void Coordinator::signal(int signal, Time now) {
     return;
   }
   tell_all(HeadSays::Hurry);
-  if (state_ == State::Stopping && start_anew_) {  // without it the job would have gone on
+  if (state_ == State::Stopping && start_anew_) {  // otherwise the job would have gone on
     start_anew_ = false;
     cause_ = {.signal = signal};
     say(base::signal_name(signal) + ": the ranks end and are not started anew");
@@ -351,7 +224,7 @@ void Coordinator::end(Report report) {
 }
 
 void Coordinator::tell_end(MemberId id) {
-  // The first line is enough for those who are not the head.
+  // The first line is enough for members other than the head.
   actions_.send(id, {.kind = HeadSays::End,
                      .generation = generation_,
                      .code = report_.exit_code,
@@ -408,14 +281,14 @@ void Coordinator::tick(Time now) {
   }
   const size_t present = members_.size();
   if (present < static_cast<size_t>(options_.min_nodes)) {
-    last_call_.reset();  // who was there may have left
+    last_call_.reset();  // a member may have left
   } else if (!last_call_) {
     last_call_ = now + options_.last_call;
   }
   const bool is_complete =
       present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_);
   if (is_complete && is_anyone_staging()) {
-    return;  // the last of them starts it
+    return;  // the member whose files come last starts it
   }
   if (is_complete) {
     start(now);

@@ -1,4 +1,7 @@
+// Who takes part in the job: hosts that come, that bring their files and that leave.
+
 #include <algorithm>
+#include <signal.h>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -9,7 +12,7 @@ namespace lockstep::launch {
 
 namespace {
 
-// Of a process: pids alone are the same in many containers.
+// What identifies a process: pids alone are the same in many containers.
 auto identity_of(const MemberInfo& info) {
   return std::tie(info.host, info.address, info.pid, info.node_rank, info.master_port);
 }
@@ -50,7 +53,7 @@ void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
     lose(id, "it joined twice", now);
     return;
   }
-  // It gave up a connection whose end has not come through yet.
+  // The member gave up a connection whose end has not reached the head yet.
   const auto before = std::find_if(members_.begin(), members_.end(), [&](const auto& entry) {
     return identity_of(entry.second.info) == identity_of(info);
   });
@@ -87,8 +90,8 @@ bool Coordinator::is_anyone_staging() const {
                      [](const auto& entry) { return entry.second.info.is_staging; });
 }
 
-// Ranks start when the files of all nodes are there: one that came hours earlier would wait for the
-// others in vain.
+// Ranks start when the files of all nodes are there: a node whose files came hours earlier would
+// only wait for the others.
 void Coordinator::take_staged(MemberId id, Member& member, const MemberMessage& message, Time now) {
   member.info.is_staging = false;
   if (message.kind == MemberSays::Staged) {
@@ -100,6 +103,21 @@ void Coordinator::take_staged(MemberId id, Member& member, const MemberMessage& 
     actions_.send(id, {.kind = HeadSays::Refused, .code = 1, .text = message.text});
     lose(id, message.text, now);
   }
+}
+
+// SIGTERM on one node of an elastic job: a scheduler takes that node away, not the job.
+bool Coordinator::may_leave(const Member& member, int signal) const {
+  return signal == SIGTERM && is_elastic() && !member.info.is_head && state_ == State::Running &&
+         members_.size() > static_cast<size_t>(options_.min_nodes);
+}
+
+void Coordinator::let_go(MemberId id, int signal, Time now) {
+  const std::string why = fmt::format("it was sent {}", base::signal_name(signal));
+  actions_.send(id, {.kind = HeadSays::End,
+                     .generation = generation_,
+                     .code = 128 + signal,
+                     .text = fmt::format("{}: this node leaves the job: {}", options_.name, why)});
+  lose(id, why, now);
 }
 
 // Ranks follow the nodes: those with a fixed place there, then as in the last generation, then the

@@ -1,6 +1,7 @@
 #include "launch/job/job_message.h"
 
 #include <array>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,32 @@ bool has_fields(MemberSays kind) {
   return kind != MemberSays::Beat && kind != MemberSays::Idle && kind != MemberSays::Staged;
 }
 
+// What is not the end of a rank has the fields of one all the same.
+RankEnd end_fields(const MemberMessage& message) {
+  return message.kind == MemberSays::Ended
+             ? message.end
+             : RankEnd{.status = message.status, .last_lines = message.text};
+}
+
+void write_end(const RankEnd& end, Json& json) {
+  json.update({{"code", end.status.code},
+               {"killed_by", end.status.signal},
+               {"stopped", end.stopped},
+               {"text", end.last_lines},
+               {"error", end.error},
+               {"log", end.log_folder},
+               {"log_is_whole", end.is_log_whole}});
+}
+
+RankEnd read_end(const Json& json) {
+  return {.status = {.code = json.at("code"), .signal = json.at("killed_by")},
+          .stopped = json.at("stopped"),
+          .last_lines = json.at("text"),
+          .error = json.at("error"),
+          .log_folder = json.at("log"),
+          .is_log_whole = json.at("log_is_whole")};
+}
+
 // What a program printed need not be UTF-8; a letter replaced is better than a message lost.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -51,16 +78,8 @@ std::string MemberMessage::to_json() const {
   } else if (kind == MemberSays::Signal) {
     json["signal"] = signal;
   } else if (has_fields(kind)) {
-    json.update({{"rank", rank},
-                 {"pid", pid},
-                 {"code", status.code},
-                 {"killed_by", status.signal},
-                 {"age_ns", age.count()},
-                 {"stopped", stopped},
-                 {"text", text},
-                 {"error", error},
-                 {"log", log_folder},
-                 {"log_is_whole", is_log_whole}});
+    json.update({{"rank", rank}, {"pid", pid}, {"age_ns", age.count()}});
+    write_end(end_fields(*this), json);
   }
   return text_of(json);
 }
@@ -76,13 +95,14 @@ MemberMessage MemberMessage::from_json(const std::string& text) try {
   } else if (has_fields(message.kind)) {
     message.rank = json.at("rank");
     message.pid = json.at("pid");
-    message.status = {.code = json.at("code"), .signal = json.at("killed_by")};
     message.age = std::chrono::nanoseconds(json.at("age_ns").get<int64_t>());
-    message.stopped = json.at("stopped");
-    message.text = json.at("text");
-    message.error = json.at("error");
-    message.log_folder = json.at("log");
-    message.is_log_whole = json.at("log_is_whole");
+    RankEnd end = read_end(json);
+    if (message.kind == MemberSays::Ended) {
+      message.end = std::move(end);
+    } else {
+      message.status = end.status;
+      message.text = std::move(end.last_lines);
+    }
   }
   return message;
 } catch (const Json::exception& error) {

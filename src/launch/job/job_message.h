@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/process/process.h"
+#include "launch/node/rank_end.h"
 
 namespace lockstep::launch {
 
@@ -32,11 +33,11 @@ enum class MemberSays {
   Join,         // info
   Started,      // rank, pid
   CannotStart,  // rank, status.code: errno of exec
-  Ended,        // rank, status, age, stopped, text: the last lines, error, its log
+  Ended,        // rank, pid, age, end
   Failed,       // text: why the member cannot go on; status; rank: one of the node that is gone
   Idle,         // no process of that generation is left
-  Signal,       // signal: that the member was sent
-  Beat,         // it lives
+  Signal,       // signal: the one that the member received
+  Beat,         // the member is alive
   Staged,       // its files are there
   CannotStage,  // text: why; status
 };
@@ -47,14 +48,11 @@ struct MemberMessage {
   MemberInfo info;
   int rank = -1;
   pid_t pid = 0;
-  base::ExitStatus status;
-  std::chrono::nanoseconds age{};  // since the end was noticed: clocks of hosts differ
-  bool stopped = false;
-  int signal = 0;
+  base::ExitStatus status;  // of what is not the end of a rank
   std::string text;
-  std::string error;
-  std::string log_folder;     // empty: no log files
-  bool is_log_whole = false;  // both streams are there
+  std::chrono::nanoseconds age{};  // since the end was noticed: clocks of hosts differ
+  RankEnd end;
+  int signal = 0;
 
   std::string to_json() const;
   static MemberMessage from_json(const std::string& text);  // throws FormatError
@@ -81,7 +79,7 @@ enum class HeadSays {
   Stop,        // signal to all ranks, SIGKILL after the grace; 0: SIGTERM, for one has failed
   Kill,        // SIGKILL to all ranks
   Checkpoint,  // SIGUSR1 to the ranks that handle it
-  Hurry,       // the user has ended the job: nobody waits for a reader who does not read
+  Hurry,       // the user has ended the job: readers that do not read are not waited for
   End,         // code, text: in a sentence; the job is over
   Beat,
 };

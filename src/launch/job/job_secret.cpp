@@ -87,6 +87,10 @@ void make_key(const std::string& path) {
 
 }  // namespace
 
+std::string own_job_secret(const std::string& secret_file) {
+  return secret_file.empty() ? base::make_secret() : read_secret(secret_file);
+}
+
 std::string job_secret(const std::string& secret_file, const std::string& job_id,
                        const base::Env& env) {
   if (!secret_file.empty()) {

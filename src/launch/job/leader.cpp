@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -18,10 +17,9 @@
 #include "base/process/fork.h"
 #include "base/secret.h"
 #include "launch/node/log_folder.h"
+#include "launch/node/poll_set.h"
 
 namespace lockstep::launch {
-
-namespace {}  // namespace
 
 Leader::Leader(const LaunchOptions& options, Rendezvous rendezvous)
     : options_(options),
@@ -204,43 +202,44 @@ void Leader::poll_once() {
   if (is_over() && stager_) {
     stager_->stop();
   }
-  std::vector<pollfd> polls{
-      {signals_.get(), POLLIN, 0},
-      {head_ ? head_->fd() : -1, POLLIN, 0},
-      {link_ ? link_->fd() : -1, link_ ? link_->events() : short{POLLIN}, 0},
-      {options_.life_fd, POLLIN, 0},
-      {stager_ ? stager_->fd() : -1, POLLIN, 0},
-      {voice_.backlog() > 0 && !voice_.is_busy() ? voice_.fd() : -1, POLLOUT, 0}};
+  PollSet polls;
+  const auto signals = polls.add(signals_.get());
+  const auto link = polls.add(link_ ? link_->fd() : -1, link_ ? link_->events() : short{POLLIN});
+  const auto life = polls.add(options_.life_fd);
+  // These are served after every wait, whatever it was that ended it.
+  polls.add(head_ ? head_->fd() : -1);
+  polls.add(stager_ ? stager_->fd() : -1);
+  polls.add(voice_.backlog() > 0 && !voice_.is_busy() ? voice_.fd() : -1, POLLOUT);
   if (ranks_) {
-    ranks_->add_polls(polls);
+    ranks_->add_polls(polls.fds());
   }
   if (starter_) {
-    starter_->add_polls(polls);
+    starter_->add_polls(polls.fds());
   }
-  ::poll(polls.data(), polls.size(), next_timeout().poll_ms());
+  polls.wait(next_timeout());
   voice_.write_some();
   // The ranks first: an end that came before a signal is the cause of what follows.
   if (ranks_ && !ranks_->is_gone()) {
     ranks_->serve();
   }
-  if (polls[0].revents != 0) {
+  if (polls.is_ready(signals)) {
     read_signals();
   }
   if (stager_) {
     serve_stager();
   }
   if (starter_) {
-    if (const auto failure = starter_->serve(polls)) {
+    if (const auto failure = starter_->serve(polls.fds())) {
       head_->abandon(*failure);
     }
   }
   if (head_) {
     head_->serve();
   }
-  if (polls[3].revents != 0 && !end_) {
+  if (polls.is_ready(life) && !end_) {
     lose_starter();
   }
-  if (polls[2].revents != 0 && link_) {
+  if (polls.is_ready(link) && link_) {
     read_head();
   }
   if (next_beat_.expired()) {

@@ -1,11 +1,9 @@
 // What a leader says to the user, and how it ends.
 
-#include <iterator>
-#include <poll.h>
-
 #include <fmt/format.h>
 
 #include "launch/job/leader.h"
+#include "launch/node/poll_set.h"
 
 namespace lockstep::launch {
 
@@ -25,7 +23,7 @@ void Leader::say_lines(const std::string& lines) {
   voice_.write_some();
 }
 
-// Waits for a slow reader, as any program would; but one who was told to stop does not wait long.
+// Waits for a slow reader, as any program would, but not for long once the job was told to stop.
 void Leader::speak_out() {
   base::Deadline limit = base::Deadline::never();
   while (voice_.backlog() > 0 && !limit.expired()) {
@@ -38,9 +36,10 @@ void Leader::speak_out() {
       next = next.earlier(
           base::Deadline::after(std::chrono::milliseconds(base::Console::kBusyPauseMs)));
     }
-    pollfd polls[] = {{voice_.is_busy() ? -1 : voice_.fd(), POLLOUT, 0},
-                      {signals_.get(), POLLIN, 0}};
-    ::poll(polls, std::size(polls), next.poll_ms());
+    PollSet polls;
+    polls.add(voice_.is_busy() ? -1 : voice_.fd(), POLLOUT);
+    polls.add(signals_.get());
+    polls.wait(next);
     voice_.write_some();
   }
 }
@@ -52,16 +51,17 @@ void Leader::bid_farewell() {
     return !head_->has_members() && (!starter_ || starter_->is_quiet());
   };
   while (!is_done() && !farewell.expired()) {
-    std::vector<pollfd> polls{{head_->fd(), POLLIN, 0}};
+    PollSet polls;
+    polls.add(head_->fd());
     base::Deadline next = farewell;
     if (starter_) {
-      starter_->add_polls(polls);
+      starter_->add_polls(polls.fds());
       next = next.earlier(starter_->next_timeout());
     }
-    ::poll(polls.data(), polls.size(), next.poll_ms());
+    polls.wait(next);
     head_->serve();
     if (starter_) {
-      starter_->serve(polls);
+      starter_->serve(polls.fds());
     }
   }
 }

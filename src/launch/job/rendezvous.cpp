@@ -64,7 +64,7 @@ Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& en
   }
   if (options.endpoint.empty()) {
     rendezvous.job_id = options.job_id.empty() ? base::make_job_id() : options.job_id;
-    rendezvous.secret = base::make_secret();
+    rendezvous.secret = own_job_secret(options.secret_file);
     rendezvous.endpoints = {{"127.0.0.1", 0}};
     return rendezvous;
   }

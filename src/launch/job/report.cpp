@@ -39,22 +39,23 @@ std::string indent(const std::string& lines) {
 }
 
 std::string failure_text(const std::string& name, const RankRecord& rank) {
+  const RankEnd& end = *rank.end;
   std::string text = fmt::format("{}: rank {} ({}node {}, local rank {}, pid {}) failed: {}", name,
                                  rank.rank, rank.host.empty() ? "" : rank.host + ", ", rank.node,
-                                 rank.local_rank, rank.pid, rank.status.text());
-  if (rank.status.signal == SIGKILL) {
+                                 rank.local_rank, rank.pid, end.status.text());
+  if (end.status.signal == SIGKILL) {
     text += "; lockstep did not send it: out of memory? (see dmesg)";
   }
   text += "\n";
-  if (!rank.error.empty()) {
-    text += "  its error:\n" + indent(rank.error);
+  if (!end.error.empty()) {
+    text += "  its error:\n" + indent(end.error);
   }
-  if (!rank.last_lines.empty()) {
-    text += "  its last output:\n" + indent(rank.last_lines);
+  if (!end.last_lines.empty()) {
+    text += "  its last output:\n" + indent(end.last_lines);
   }
-  if (!rank.log_folder.empty()) {
-    text += fmt::format("  {}: {}\n", rank.is_log_whole ? "all of its output" : "its log files",
-                        rank.log_folder);
+  if (!end.log_folder.empty()) {
+    text += fmt::format("  {}: {}\n", end.is_log_whole ? "all of its output" : "its log files",
+                        end.log_folder);
   }
   return text;
 }
@@ -88,19 +89,19 @@ std::string others_text(const std::vector<RankRecord>& ranks, const RankRecord* 
     if (&rank == failure) {
       continue;
     }
-    if (!rank.ended) {
+    if (!rank.end) {
       ++num_lost;
-    } else if (rank.status.ok()) {
+    } else if (rank.end->status.ok()) {
       ++num_ok;
-    } else if (rank.stopped) {
+    } else if (rank.end->stopped) {
       ++num_stopped;
-      if (rank.status.signal == SIGKILL) {
+      if (rank.end->status.signal == SIGKILL) {
         killed.push_back(rank.rank);
       }
     } else {
       if (++num_failed <= kMaxNamed) {
         failures += fmt::format("{}rank {}: {}", failures.empty() ? "" : "; ", rank.rank,
-                                rank.status.text());
+                                rank.end->status.text());
       }
     }
   }
@@ -147,7 +148,7 @@ Report make_report(const std::string& name, const std::vector<RankRecord>& ranks
     return {};
   }
   return {failure_text(name, *failure) + others_text(ranks, failure, cause),
-          failure->status.shell_code()};
+          failure->end->status.shell_code()};
 }
 
 std::string cannot_start_text(const std::string& program, int error) {

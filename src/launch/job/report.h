@@ -1,7 +1,7 @@
 #pragma once
 
-// What is said at the end of a job, and its exit code: the first failure on top, then everything
-// else in a line.
+// The report at the end of a job, and its exit code: the first failure comes first, everything else
+// is one line.
 
 #include <chrono>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "base/process/process.h"
+#include "launch/node/rank_end.h"
 
 namespace lockstep::launch {
 
@@ -19,31 +19,25 @@ struct RankRecord {
   int rank = 0;
   int node = 0;
   int local_rank = 0;
-  std::string host;           // empty: the only one
-  pid_t pid = 0;              // as the host sees it; 0: it never started
-  bool ended = false;         // false at the end of the job: its agent or guardian was killed
-  base::ExitStatus status;    // if ended
-  bool stopped = false;       // it ended after lockstep had told it to
-  int64_t stamp_ns = 0;       // when its end was noticed
-  bool was_first = false;     // the ranks say that it gave up before the others
-  std::string last_lines;     // of its output
-  std::string error;          // what it left in its error file, if it did
-  std::string log_folder;     // empty: no log files
-  bool is_log_whole = false;  // both streams are there
+  std::string host;            // empty: the only one
+  pid_t pid = 0;               // as the host sees it; 0: it never started
+  std::optional<RankEnd> end;  // empty when the job is over: its agent or guardian was killed
+  int64_t stamp_ns = 0;        // when its end was noticed
+  bool was_first = false;      // the ranks say that it gave up before the others
 
-  bool failed() const { return ended && !stopped && !status.ok(); }
+  bool failed() const { return end && !end->stopped && !end->status.ok(); }
 };
 
 // Why a job came to an end before its ranks did. At most one of signal, cannot_start and broken is
 // set.
 struct StopCause {
-  int signal = 0;             // this process was told to stop
+  int signal = 0;             // the signal that told this process to stop
   std::string cannot_start;   // the program cannot be executed: the sentence
   int cannot_start_code = 0;  // 126 or 127
   std::string broken;         // agent, guardian or set-up: the sentence
   int broken_code = 0;
-  // How ranks that were stopped came to be killed, whatever the cause.
-  std::chrono::nanoseconds grace{};  // that they had
+  // How it came that stopped ranks were killed, whatever the cause.
+  std::chrono::nanoseconds grace{};  // which the ranks had
   bool was_cut_short = false;        // they were killed before it was over, as the user asked
 };
 

@@ -175,9 +175,9 @@ void Guardian::worker_ended(Worker& worker) {
   --num_running_;
   send_message(control_fd_, {.kind = MessageKind::Ended,
                              .rank = worker.rank,
-                             .status = base::ExitStatus::from_wait(status),
                              .stamp_ns = base::Clock::now().time_since_epoch().count(),
-                             .stopped = (stopping_ || killing_) && !worker.was_exiting});
+                             .end = {.status = base::ExitStatus::from_wait(status),
+                                     .stopped = (stopping_ || killing_) && !worker.was_exiting}});
 }
 
 void Guardian::reap_orphans() {

@@ -23,8 +23,8 @@ constexpr auto kAgentGrace =
     std::chrono::seconds(2);  // beyond the workers' own, then agents are killed
 constexpr auto kSweepLimit = std::chrono::seconds(2);  // below what makes a host lost
 
-// An agent and a guardian outlive what is sent to the terminal's whole process group: the leader
-// decides.
+// Agents and guardians survive the signals that a terminal sends to its whole process group: the
+// leader decides what they mean.
 void ignore_job_signals() {
   for (const int signal :
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU}) {
@@ -44,7 +44,7 @@ LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
       start_agent(node);
     }
   } catch (...) {
-    agents_.clear();  // who was started must not outlive who was not
+    agents_.clear();  // agents that were started must not outlive the attempt
     clean_up();
     throw;
   }
@@ -140,9 +140,7 @@ void LocalRanks::take(AgentLink& agent, const Message& message) {
     report.kind = MemberSays::Ended;
     const auto noticed = base::Clock::time_point(std::chrono::nanoseconds(message.stamp_ns));
     report.age = base::Clock::now() - noticed;
-    report.stopped = message.stopped;
-    report.text = message.text;
-    report.error = message.error;
+    report.end = message.end;
     add_log(report);
   }
   options_.tell(report);
@@ -154,8 +152,8 @@ void LocalRanks::add_log(MemberMessage& report) const {
       const bool has_out = stream_route(node.output, worker.local_rank, 0).to_file;
       const bool has_err = stream_route(node.output, worker.local_rank, 1).to_file;
       if (worker.rank == report.rank && (has_out || has_err)) {
-        report.log_folder = worker.log_folder;
-        report.is_log_whole = has_out && has_err;
+        report.end.log_folder = worker.log_folder;
+        report.end.is_log_whole = has_out && has_err;
       }
     }
   }
@@ -212,8 +210,8 @@ void LocalRanks::tell_agents(MessageKind kind, int signal) {
   }
 }
 
-// Agents that were killed leave their guardians to us; these end by themselves, but we do not go
-// before.
+// Guardians whose agents were killed are ours now. They end by themselves, but the leader must not
+// end before them.
 void LocalRanks::clean_up() {
   const std::vector<pid_t> left = kill_descendants(base::Deadline::after(kSweepLimit), spared_);
   if (!left.empty()) {

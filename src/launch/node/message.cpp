@@ -23,7 +23,7 @@ struct Header {
   int32_t signal;
   int32_t stopped;
   int64_t stamp_ns;
-  int64_t text_bytes;  // the error follows the text
+  int64_t text_bytes;  // of the text or the last lines, which the error follows
 };
 
 pid_t sender_of(msghdr& header) {
@@ -42,25 +42,36 @@ Message decode(const Header& header, std::string_view texts) {
   message.kind = static_cast<MessageKind>(header.kind);
   message.rank = header.rank;
   message.pid = header.pid;
-  message.status = {.code = header.code, .signal = header.signal};
-  message.stopped = header.stopped != 0;
   message.stamp_ns = header.stamp_ns;
-  message.text = texts.substr(0, static_cast<size_t>(header.text_bytes));
-  message.error = texts.substr(message.text.size());
+  const base::ExitStatus status{.code = header.code, .signal = header.signal};
+  const std::string_view text = texts.substr(0, static_cast<size_t>(header.text_bytes));
+  if (message.kind == MessageKind::Ended) {
+    message.end = {.status = status,
+                   .stopped = header.stopped != 0,
+                   .last_lines = std::string(text),
+                   .error = std::string(texts.substr(text.size()))};
+  } else {
+    message.status = status;
+    message.text = text;
+  }
   return message;
 }
 
 }  // namespace
 
 bool send_message(int fd, const Message& message) noexcept {
-  const std::string_view text = std::string_view(message.text).substr(0, kMaxMessageText);
-  const std::string_view error = std::string_view(message.error).substr(0, kMaxMessageText);
+  const bool is_end = message.kind == MessageKind::Ended;
+  const base::ExitStatus& status = is_end ? message.end.status : message.status;
+  const std::string_view text =
+      std::string_view(is_end ? message.end.last_lines : message.text).substr(0, kMaxMessageText);
+  const std::string_view error =
+      std::string_view(message.end.error).substr(0, is_end ? kMaxMessageText : 0);
   Header header{static_cast<int32_t>(message.kind),
                 message.rank,
                 message.pid,
-                message.status.code,
-                message.status.signal,
-                message.stopped ? 1 : 0,
+                status.code,
+                status.signal,
+                message.end.stopped ? 1 : 0,
                 message.stamp_ns,
                 static_cast<int64_t>(text.size())};
   iovec parts[3] = {{&header, sizeof header},

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
-#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include "base/process/fork.h"
 #include "base/process/process.h"
 #include "image/image.h"
+#include "launch/node/poll_set.h"
 #include "storage/fetch.h"
 #include "storage/location.h"
 
@@ -78,10 +78,12 @@ int run_stager(const StageOptions& options, int report_fd) {
     result = result_of([&] { return bring(options, unfinished); });
     done.write.reset();
   });
-  pollfd polls[2] = {{stop_fd.get(), POLLIN, 0}, {done.read.get(), POLLIN, 0}};
-  while (::poll(polls, 2, -1) < 0) {
+  PollSet polls;
+  polls.add(stop_fd.get());
+  const auto end_of_work = polls.add(done.read.get());
+  while (!polls.wait(base::Deadline::never())) {
   }
-  if (polls[1].revents == 0) {
+  if (!polls.is_ready(end_of_work)) {
     unfinished.delete_all();
     ::_exit(128 + SIGTERM);  // the transfer ends with it
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/job.h"
+#include "support/temp_folder.h"
 
 namespace lockstep::test {
 namespace {
@@ -37,6 +38,14 @@ TEST(CommandLine, MistakesAreOneSentence) {
       {{"run", "--nproc-per-nod", "4", "true"},
        "there is no flag --nproc-per-nod; did you mean --nproc-per-node?"},
       {{"run", "--no-prefix=maybe", "true"}, "no-prefix"},
+      {{"run", "--nproc-per-node", "2", "--local-ranks-filter", "0,7", "true"},
+       "names the local rank 7, but with 2 ranks on a node the last is 1; leave it out"},
+      {{"run", "--dry-run", "--local-ranks-filter", "1", "true"}, "names the local rank 1"},
+      {{"run", "--hosts", "localhost:2", "--local-ranks-filter", "2", "true"},
+       "names the local rank 2"},
+      {{"run", "--secret-file", "/nowhere", "true"}, "cannot read the secret /nowhere"},
+      {{"run", "--hosts", "localhost", "--secret-file", "/nowhere", "true"},
+       "cannot read the secret /nowhere"},
       {{"doctor", "me"}, "doctor takes no argument me"},
       {{"doctor", "--jsn"}, "there is no flag --jsn; did you mean --json?"},
   };
@@ -61,6 +70,29 @@ TEST(CommandLine, BothSpellingsAndBothForms) {
     arguments.insert(arguments.end(), {"--no_prefix", "echo", "x"});
     EXPECT_EQ(run_lockstep(arguments).out, "x\nx\n");
   }
+}
+
+TEST(CommandLine, ASecretFileIsTheJobsSecretWhereverTheRanksAre) {
+  const TempFolder folder;
+  const std::string secret = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
+  const std::string file = folder.file("secret", secret + "\n", 0600);
+  for (const std::vector<std::string>& place :
+       std::vector<std::vector<std::string>>{{}, {"--hosts", "localhost"}}) {
+    std::vector<std::string> arguments{"run", "--secret-file", file, "--no-prefix"};
+    arguments.insert(arguments.end(), place.begin(), place.end());
+    arguments.insert(arguments.end(), {"sh", "-c", "echo $LOCKSTEP_JOB_SECRET"});
+    const base::Output output = run_lockstep(arguments);
+    EXPECT_EQ(output.out, secret + "\n") << output.err;
+  }
+}
+
+// The largest node counts: the others show what they have of it.
+TEST(CommandLine, AFilterMayNameRanksThatOnlyTheLargestHostHas) {
+  const base::Output output =
+      run_lockstep({"run", "--hosts", "localhost:1,127.0.0.1:2", "--local-ranks-filter", "1",
+                    "--no-prefix", "sh", "-c", "echo $RANK"});
+  EXPECT_EQ(output.status.code, 0) << output.err;
+  EXPECT_EQ(output.out, "2\n");
 }
 
 TEST(CommandLine, TheProgramsFlagsAreItsOwn) {

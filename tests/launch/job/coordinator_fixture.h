@@ -51,9 +51,9 @@ class JobTest : public ::testing::Test {
     hear(id, {.kind = launch::MemberSays::Ended,
               .rank = rank,
               .pid = 100 + rank,
-              .status = {.code = code},
               .age = age,
-              .text = "last words of " + std::to_string(rank)});
+              .end = {.status = {.code = code},
+                      .last_lines = "last words of " + std::to_string(rank)}});
   }
   void idle(launch::MemberId id) { hear(id, {.kind = launch::MemberSays::Idle}); }
 

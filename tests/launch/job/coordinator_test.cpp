@@ -118,7 +118,10 @@ TEST_F(JobTest, AFailureSpendsARestart) {
   EXPECT_EQ(place(0).restart_count, 1);
   EXPECT_THAT(said_, HasSubstr("rank 1"));
   EXPECT_THAT(said_, HasSubstr("restart 1 of 1"));
-  hear(0, {.kind = launch::MemberSays::Ended, .generation = 0, .rank = 0, .status = {.code = 9}});
+  hear(0, {.kind = launch::MemberSays::Ended,
+           .generation = 0,
+           .rank = 0,
+           .end = {.status = {.code = 9}}});
   EXPECT_EQ(count(0, launch::HeadSays::Stop), 1) << "what an earlier start says does not count";
   end_rank(0, 0, 6);
   idle(0);

@@ -46,6 +46,15 @@ TEST(JobSecret, OneThatCanBeGuessedIsRefusedWithTheWayOut) {
       AllOf(HasSubstr("LOCKSTEP_JOB_SECRET can be guessed"), HasSubstr("openssl rand -hex 32")));
 }
 
+TEST(JobSecret, AFileCountsInAJobThatIsStartedWholeToo) {
+  const test::TempFolder folder;
+  const std::string strong = folder.file("strong", std::string(kStrong) + "\n", 0600);
+  const base::Env env([](const std::string&) { return std::nullopt; });
+  EXPECT_EQ(launch::plan_rendezvous({.secret_file = strong}, env).secret, kStrong);
+  EXPECT_NE(launch::plan_rendezvous({}, env).secret, launch::plan_rendezvous({}, env).secret);
+  EXPECT_THROW(launch::plan_rendezvous({.secret_file = folder.at("none")}, env), UsageError);
+}
+
 TEST(JobSecret, AKeyOfTheUsersIsJudgedToo) {
   const test::TempFolder folder;
   const std::map<std::string, std::string> place{{"XDG_CONFIG_HOME", folder.path()}};

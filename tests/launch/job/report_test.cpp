@@ -16,9 +16,7 @@ launch::RankRecord ended(int rank, base::ExitStatus status, int64_t stamp_ns,
   return {.rank = rank,
           .local_rank = rank,
           .pid = 100 + rank,
-          .ended = true,
-          .status = status,
-          .stopped = stopped,
+          .end = launch::RankEnd{.status = status, .stopped = stopped},
           .stamp_ns = stamp_ns};
 }
 
@@ -31,7 +29,7 @@ TEST(Report, SuccessIsSilent) {
 
 TEST(Report, TheEarliestFailureIsTheCause) {
   launch::RankRecord cause = ended(3, {.code = 7}, 5);
-  cause.last_lines = "a\nb";
+  cause.end->last_lines = "a\nb";
   const launch::Report report = launch::make_report(
       "lockstep run",
       {ended(0, {.code = 1}, 9), ended(1, {}, 1), ended(2, {.signal = SIGTERM}, 20, true), cause},
@@ -46,10 +44,10 @@ TEST(Report, TheEarliestFailureIsTheCause) {
 
 TEST(Report, LogsAreCalledWholeOnlyIfTheyAre) {
   launch::RankRecord rank = ended(0, {.code = 1}, 1);
-  rank.log_folder = "/logs/rank_0";
+  rank.end->log_folder = "/logs/rank_0";
   EXPECT_THAT(launch::make_report("lockstep run", {rank}, {}).text,
               HasSubstr("  its log files: /logs/rank_0\n"));
-  rank.is_log_whole = true;
+  rank.end->is_log_whole = true;
   EXPECT_THAT(launch::make_report("lockstep run", {rank}, {}).text,
               HasSubstr("  all of its output: /logs/rank_0\n"));
 }

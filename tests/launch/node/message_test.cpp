@@ -17,22 +17,33 @@ TEST(Message, ArrivesAsItWasSent) {
   const launch::Message sent{.kind = launch::MessageKind::Ended,
                              .rank = 3,
                              .pid = 4711,
-                             .status = {.code = 0, .signal = SIGSEGV},
                              .stamp_ns = 1234567890123,
-                             .stopped = true,
-                             .text = "last\nlines",
-                             .error = "ValueError"};
+                             .end = {.status = {.code = 0, .signal = SIGSEGV},
+                                     .stopped = true,
+                                     .last_lines = "last\nlines",
+                                     .error = "ValueError"}};
   ASSERT_TRUE(launch::send_message(pair.write.get(), sent));
   const launch::Received received = launch::receive_message(pair.read.get());
   ASSERT_TRUE(received.message.has_value());
   EXPECT_EQ(received.message->kind, sent.kind);
   EXPECT_EQ(received.message->rank, sent.rank);
   EXPECT_EQ(received.message->pid, sent.pid);
-  EXPECT_EQ(received.message->status.signal, SIGSEGV);
+  EXPECT_EQ(received.message->end.status.signal, SIGSEGV);
   EXPECT_EQ(received.message->stamp_ns, sent.stamp_ns);
-  EXPECT_TRUE(received.message->stopped);
-  EXPECT_EQ(received.message->text, sent.text);
-  EXPECT_EQ(received.message->error, sent.error);
+  EXPECT_TRUE(received.message->end.stopped);
+  EXPECT_EQ(received.message->end.last_lines, sent.end.last_lines);
+  EXPECT_EQ(received.message->end.error, sent.end.error);
+}
+
+TEST(Message, WhatIsNotTheEndOfARankHasAStatusAndATextOfItsOwn) {
+  base::FdPair pair = base::make_socket_pair(SOCK_SEQPACKET);
+  launch::send_message(
+      pair.write.get(),
+      {.kind = launch::MessageKind::Failed, .status = {.code = 3}, .text = "no image"});
+  const auto message = launch::receive_message(pair.read.get()).message;
+  EXPECT_EQ(message->status.code, 3);
+  EXPECT_EQ(message->text, "no image");
+  EXPECT_EQ(message->end.last_lines, "");
 }
 
 TEST(Message, CarriesItsSendersPid) {
@@ -60,10 +71,13 @@ TEST(Message, TooLongATextIsCut) {
   ASSERT_TRUE(launch::send_message(pair.write.get(),
                                    {.text = std::string(2 * launch::kMaxMessageText, 'x')}));
   EXPECT_EQ(launch::receive_message(pair.read.get()).message->text.size(), launch::kMaxMessageText);
-  ASSERT_TRUE(launch::send_message(pair.write.get(),
-                                   {.error = std::string(2 * launch::kMaxMessageText, 'x')}));
-  EXPECT_EQ(launch::receive_message(pair.read.get()).message->error.size(),
-            launch::kMaxMessageText);
+  const std::string too_long(2 * launch::kMaxMessageText, 'x');
+  ASSERT_TRUE(launch::send_message(
+      pair.write.get(),
+      {.kind = launch::MessageKind::Ended, .end = {.last_lines = too_long, .error = too_long}}));
+  const launch::RankEnd end = launch::receive_message(pair.read.get()).message->end;
+  EXPECT_EQ(end.last_lines.size(), launch::kMaxMessageText);
+  EXPECT_EQ(end.error.size(), launch::kMaxMessageText);
 }
 
 }  // namespace
