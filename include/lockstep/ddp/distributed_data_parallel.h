@@ -40,7 +40,7 @@
 //
 // Threads: one forward or backward at a time. Backward may run on any thread.
 
-#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

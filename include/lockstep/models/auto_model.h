@@ -32,6 +32,7 @@
 // (lockstep/weights/weights.h), and all ranks hold the same bits. What one rank finds wrong, every
 // rank throws, and the group stays usable.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

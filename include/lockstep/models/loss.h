@@ -6,6 +6,8 @@
 //   lockstep::GPT2 gpt;
 //   lockstep::next_token_loss(gpt(ids), ids).backward();
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 
 namespace lockstep {
