@@ -4,8 +4,7 @@
 
 namespace lockstep {
 
-// Major, minor and patch, as in semantic versioning. Before 1.0.0 a minor version may change the
-// API.
+// The major, minor and patch version. Before 1.0 a minor version may change the API.
 inline constexpr const char* kVersion = "0.1.0";
 
 }  // namespace lockstep

@@ -120,7 +120,7 @@ class Group {
   // Collective. Returns `bytes` bytes of zeros, as a uint8 tensor to be viewed as any type, which
   // the group reduces, gathers and broadcasts where they lie. The memory lives as long as the
   // tensor or a view of it, even after the group. On gloo and in a group of one it is ordinary
-  // memory. All ranks pass the same number; a DesyncError tells if they do not.
+  // memory. All ranks pass the same number; where memory is shared, anything else is a DesyncError.
   //
   // If one rank cannot have its part, for example because its memory limit is reached, every rank
   // of its node gets an IoError with that rank and the reason. If all ranks share one node, the

@@ -29,7 +29,7 @@ struct InitOptions {
 };
 
 // Collective. Returns the group of all ranks of this job. The first of these that is set decides:
-//   1. LOCKSTEP_RANK and its kin (`lockstep run`)
+//   1. LOCKSTEP_RANK and the other LOCKSTEP_* variables (`lockstep run`)
 //   2. RANK with TORCHELASTIC_RUN_ID (torchrun)
 //   3. OMPI_* (mpirun)
 //   4. SLURM_* of an srun step
@@ -38,7 +38,7 @@ struct InitOptions {
 // docs/formats/environment.md lists all variables.
 //
 // Call it once, at the start of the program, keep the Group and pass copies of it on. After an
-// error in a collective, make the next group with make_group() from the same store.
+// error in a collective, make the next group with make_group() over the same store.
 //
 // Throws UsageError if variables are missing, malformed or contradictory, or if this process is in
 // the job's group already; TimeoutError if ranks are missing after `start_timeout`; PeerLostError

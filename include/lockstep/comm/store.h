@@ -19,7 +19,7 @@
 //
 // Errors: every operation throws TimeoutError when its time is over and PeerLostError once the
 // server is gone. A store whose server is gone stays unusable.
-// Threads: every method may be called concurrently. Each connection has one thread of its own.
+// Threads: every method may be called concurrently. Each connection and each server has a thread.
 
 #include <chrono>
 #include <cstdint>
@@ -46,8 +46,8 @@ struct StoreOptions {
 class Store {
  public:
   // Starts a server in this process and connects to it. The server runs until the last copy of this
-  // Store is gone. Throws UsageError for an endpoint that is none, and IoError if the process
-  // cannot listen there.
+  // Store is gone. Throws UsageError for a malformed endpoint, and IoError if the process cannot
+  // listen there.
   static Store host(StoreOptions options);
 
   // Connects to a server, and retries until it is there or the time is over. Throws UsageError if

@@ -21,9 +21,10 @@ struct WorkAccess;
 //   compute();    // something that does not touch the gradient
 //   work.wait();  // the gradient holds the average from here on
 //
-// The operation keeps its tensors alive. Do not read or write them until wait() has returned, since
-// they hold the result only then. The operations of one group are carried out in the order in which
-// they were started. Dropping a Work without wait() does no harm; the operation still takes place.
+// Keep the memory of the operation's tensors alive, and neither read nor write it, until wait() has
+// returned: only then it holds the result. The operations of one group are carried out in the order
+// in which they were started. Dropping a Work without wait() does no harm; the operation still
+// takes place.
 //
 // Threads: any thread may call any method, and several threads may do so at once.
 class Work {

@@ -53,8 +53,8 @@ class DistributedSampler {
   //
   // `first`, in [0, size()], leaves out what was read before a run stopped: after k batches of b
   // samples, indices(epoch, k * b) returns the rest. The call takes no longer than
-  // torch::randperm(num_samples), and beside the result uses 4 bytes per sample of the dataset (8
-  // bytes from 200 million samples on).
+  // torch::randperm(num_samples). In addition to the result it uses 4 bytes per sample of the
+  // dataset, or 8 bytes from 200 million samples on.
   //
   // Throws UsageError if `epoch` is negative, if seed + epoch does not fit into 64 bits, or if
   // `first` is out of range.

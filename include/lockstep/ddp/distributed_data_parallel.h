@@ -22,11 +22,11 @@
 // make it. Call the model through the wrapper, ddp(input): C++ modules have no forward hooks, and
 // buffers, join() and checkpointed backward need to see the forward.
 //
-// Errors come out of backward(), on every rank, and never as a hang. A parameter without a gradient
-// is a UsageError that names it (see find_unused_parameters). A missing backward is a TimeoutError
-// or a DesyncError. After a UsageError discard the gradients of the step; the group is still
-// usable. After a CommError the group is not: make a new one of the ranks that are left and call
-// rebind().
+// What a rank does differently is an error on every rank, and never a hang. Errors come out of
+// backward(). A parameter without a gradient is a UsageError that names it (see
+// find_unused_parameters). A missing backward is a TimeoutError or a DesyncError. After any error
+// the gradients of the step are undefined. After a UsageError the group is still usable. After a
+// CommError it is not: make a new one of the ranks that are left and call rebind().
 //
 // What it does to the process: the first wrapper that reduces a dense parameter of 1 MiB or more
 // replaces libtorch's CPU allocator (c10::SetCPUAllocator), for as long as the process runs;

@@ -38,7 +38,7 @@
 // averages for start_step steps again, of which 2 are then enough.
 //
 // Memory: P, Q and the parameters that are averaged whole lie in memory of Group::allocate().
-// Beside these the hook keeps Q and, with error feedback, a copy of the compressed gradients.
+// In addition the hook keeps Q and, with error feedback, a copy of the compressed gradients.
 // Types: float32 and float64; buckets of other types are averaged.
 
 #include <cstdint>

@@ -100,7 +100,7 @@ class AutoModel {
 
 // Writes config.json and model.safetensors into `folder`, which is made if it does not exist.
 // from_pretrained() loads the folder, and for GPT-2 and BERT transformers does too. It is not
-// collective: one rank calls it. Throws IoError, and leaves the old files as they were.
+// collective: one rank calls it. Each file appears whole or not at all. Throws IoError.
 void save_pretrained(const ConfiguredModule& model, const std::string& folder);
 
 // Writes parameters and buffers alone, under their names. The path ends in ".safetensors", or in

@@ -104,7 +104,7 @@ struct WordPieceOptions {
 };
 
 // BERT's kind of tokenizer. [UNK], [PAD], [CLS], [SEP] and [MASK] are special where the vocabulary
-// has them. The constructor throws FormatError for a vocabulary that is not one.
+// has them. The constructor throws FormatError for a malformed vocabulary.
 class WordPieceTokenizer : public Tokenizer {
  public:
   explicit WordPieceTokenizer(const WordPieceOptions& options);

@@ -22,7 +22,7 @@
 // stays usable; the contents of the targets are then undefined. A lost rank is a PeerLostError, as
 // in every collective.
 //
-// Memory: beside the parameters a rank uses LoadOptions::window_bytes and a few MiB for the
+// Memory: besides the parameters a rank uses LoadOptions::window_bytes and a few MiB for the
 // headers. docs/concepts/weights.md tells how the ranks share the work.
 
 #include <cstdint>
