@@ -19,8 +19,9 @@
 //
 // The last line is called error feedback. The whole is one step of the power method: as Q is kept
 // (warm start), it turns to the directions in which the gradients are large. A parameter of one
-// dimension is averaged whole, together with the Ps of its bucket, and so is one for which (rows +
-// columns) * rank * min_compression_rate >= rows * columns. `rank` is cut to the smaller side.
+// dimension is averaged whole, together with the Ps of its bucket. So is one for which
+// (rows + columns) * rank * min_compression_rate >= rows * columns. `rank` is at most the smaller
+// of rows and columns.
 //
 // How to choose: start with rank 1 or 2 and double it while the loss is worse than without the
 // hook. Compressing too early costs quality, so begin with a start_step of a tenth of all steps and
@@ -35,7 +36,7 @@
 //
 // After DistributedDataParallel::rebind() the ranks agree on the highest count of steps among them
 // and draw Q anew; each keeps what it has left out. Checkpoints hold none of this: a resumed run
-// averages for start_step steps again, of which 2 are then enough.
+// averages for start_step steps again, and a start_step of 2 is enough for it.
 //
 // Memory: P, Q and the parameters that are averaged whole lie in memory of Group::allocate().
 // In addition the hook keeps Q and, with error feedback, a copy of the compressed gradients.

@@ -17,8 +17,8 @@
 // is needed, only labels of kIgnoredLabel.
 //
 // Initial weights are normal with standard deviation initializer_range, biases are 0, and LayerNorm
-// is 1 and 0. The layers that end in the residual sum (c_proj) get initializer_range / sqrt(2 *
-// num_layers).
+// is 1 and 0. The layers that end in the residual sum (c_proj) get
+// initializer_range / sqrt(2 * num_layers).
 //
 // Threads: one thread at a time, as for torch::nn::Module.
 

@@ -17,9 +17,9 @@
 // nn.LayerNorm `norm` and nn.Linear `fc`, and it can load that module's state_dict.
 //
 // Initial weights are normal with standard deviation 0.02, biases are 0, and LayerNorm is 1 and 0.
-// The two layers of a block that end in the sum (out_proj, linear2) get 0.02 / sqrt(2 *
-// num_layers), so that the sum of many blocks does not grow. No file is opened, and ranks do not
-// communicate.
+// The two layers of a block that end in the sum (out_proj, linear2) get
+// 0.02 / sqrt(2 * num_layers), so that the sum of many blocks does not grow. No file is opened, and
+// ranks do not communicate.
 //
 // Threads: one thread at a time, as for torch::nn::Module.
 
