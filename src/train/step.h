@@ -61,7 +61,7 @@ class StepRunner {
   Pieces pieces_;
   bool in_tree_;  // pieces are the reducer's shards; else they add up under no_sync()
   std::vector<at::Tensor> buffers_;
-  std::shared_ptr<Reducer> reducer_;
+  Reducer reducer_;
   std::unique_ptr<Optimizer> optimizer_;
   ParameterAverage average_;
   BadSteps bad_steps_;

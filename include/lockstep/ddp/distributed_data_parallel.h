@@ -57,22 +57,24 @@
 namespace lockstep {
 
 // Wraps a module holder (TORCH_MODULE) or a shared_ptr to a module, and shares it with the caller.
-// Calls go to its forward(). DdpOptions is in lockstep/ddp/reducer.h.
+// Calls go to its forward(). Its methods beside those below are Reducer's: no_sync(), join(),
+// step_in_backward(), set_comm_hook(), clip_grad_norm(), verify(), rebind() and what they report,
+// in lockstep/ddp/reducer.h, which has DdpOptions too.
 template <typename Model>
-class DistributedDataParallel {
+class DistributedDataParallel : public Reducer {
  public:
   // Collective. Throws UsageError, on every rank, if the model or the options differ between ranks,
   // or if an option is wrong.
   DistributedDataParallel(Model model, Group group, DdpOptions options = {})
-      : model_(std::move(model)),
-        reducer_(std::make_shared<Reducer>(pointer(), std::move(group), std::move(options))) {}
+      : Reducer(pointer_to(model), std::move(group), std::move(options)),
+        model_(std::move(model)) {}
 
   // Calls forward(). In training mode it first broadcasts rank 0's buffers, once per step.
   template <typename... Inputs>
   auto operator()(Inputs&&... inputs) {
-    reducer_->begin_forward();
+    begin_forward();
     auto outputs = model_->forward(std::forward<Inputs>(inputs)...);
-    reducer_->end_forward(tensors_in(outputs));
+    end_forward(tensors_in(outputs));
     return outputs;
   }
 
@@ -88,69 +90,16 @@ class DistributedDataParallel {
   bool is_training() const { return model_->is_training(); }
   void zero_grad(bool set_to_none = true) { model_->zero_grad(set_to_none); }
 
-  // While the guard exists, backward adds gradients up on each rank alone. The first backward after
-  // it averages what has accumulated. Only the place of backward() counts, not that of the forward.
-  // The guard can be moved, for example into a std::optional.
-  //
-  // Example:
-  //   for (auto& micro_batch : all_but_last) {
-  //     auto guard = ddp.no_sync();
-  //     loss(ddp(micro_batch.input), micro_batch.target).backward();
-  //   }
-  //   loss(ddp(last.input), last.target).backward();
-  [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
-
-  // Lets ranks have different numbers of batches. See Join.
-  [[nodiscard]] Join join(JoinOptions options = {}) { return Join(reducer_, options); }
-
-  // From the next backward on, `optimizer` updates each parameter as soon as its bucket is reduced,
-  // and the gradient is freed at once. Do not call optimizer.step(); the bits are those of the
-  // ordinary way. It works with no_sync(), but not with clipping, retain_graph or LBFGS. The
-  // optimizer must hold parameters of this model only, or the call throws UsageError, and it must
-  // outlive the wrapper.
-  void step_in_backward(torch::optim::Optimizer& optimizer) {
-    reducer_->step_in_backward(optimizer);
-  }
-
-  // Replaces what happens to buckets; null stands for the average. All ranks call it, between two
-  // steps. Throws UsageError inside a backward.
-  void set_comm_hook(std::shared_ptr<CommHook> hook) { reducer_->set_comm_hook(std::move(hook)); }
-
-  // Returns the norm of all gradients together, and scales them down to max_norm if it is larger.
-  // Call it after backward. It does not communicate, and returns the same number on every rank.
-  // Throws UsageError for a max_norm that is not positive, and after step_in_backward(), where
-  // there is nothing left to clip.
-  double clip_grad_norm(double max_norm) { return reducer_->clip_grad_norm(max_norm); }
-
-  // Collective. Throws DesyncError on every rank, with the name of the first parameter that
-  // differs, unless all parameters are the same on all ranks, bit for bit. DdpOptions::verify_every
-  // calls it regularly.
-  void verify() { reducer_->verify(); }
-
-  // Collective over the new group. Continues there with the same gradient memory, at the same
-  // addresses. It is meant for the survivors of a lost rank; each keeps its own parameters.
-  void rebind(Group group) { reducer_->rebind(std::move(group)); }
-
-  // With DdpOptions::shards, a rank computes the shards [first_shard(), first_shard() +
-  // num_local_shards()), one after another.
-  int num_local_shards() const { return reducer_->num_local_shards(); }
-  int first_shard() const { return reducer_->first_shard(); }
-
-  // Where the time of the last synchronised backward went, and how the buckets are laid out.
-  StepTimes last_step() const { return reducer_->last_step(); }
-  std::vector<int64_t> bucket_sizes_bytes() const { return reducer_->bucket_sizes_bytes(); }
-
  private:
-  std::shared_ptr<torch::nn::Module> pointer() {
-    if constexpr (requires { model_.ptr(); }) {
-      return model_.ptr();
+  static std::shared_ptr<torch::nn::Module> pointer_to(const Model& model) {
+    if constexpr (requires { model.ptr(); }) {
+      return model.ptr();
     } else {
-      return model_;
+      return model;
     }
   }
 
   Model model_;
-  std::shared_ptr<Reducer> reducer_;
 };
 
 }  // namespace lockstep

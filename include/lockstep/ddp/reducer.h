@@ -1,7 +1,7 @@
 #pragma once
 
-// The options of DistributedDataParallel, and the part of it that does not depend on the model's
-// type.
+// The options of DistributedDataParallel, and Reducer, the part of it that does not depend on the
+// model's type and that has most of its methods.
 //
 // Example:
 //   lockstep::DdpOptions options{.bucket_bytes = lockstep::kAutoBucketBytes, .verify_every = 100};
@@ -78,27 +78,78 @@ struct JoinOptions {
   bool throw_on_early_termination = false;  // true: every rank throws as soon as one runs out
 };
 
-// What DistributedDataParallel does, for callers that run forward() themselves; methods of the same
-// name are described there. It shares the module.
+class Join;
+class NoSync;
+
+// What DistributedDataParallel does, apart from the forward: it derives from this class. On its own
+// it is for a program that calls forward() itself, for example one whose model has several of them.
+// It shares the module. It is cheap to copy, and copies stand for the same reducer.
 // Threads: as for DistributedDataParallel.
+//
+// Example:
+//   lockstep::Reducer reducer(model.ptr(), group);
+//   reducer.begin_forward();
+//   auto output = model->forward(batch.input);
+//   reducer.end_forward({output});
+//   loss(output, batch.target).backward();
 class Reducer {
  public:
-  Reducer(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options);
-  ~Reducer();
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
+  // Collective. Throws UsageError, on every rank, if the model or the options differ between ranks,
+  // or if an option is wrong.
+  Reducer(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options = {});
 
-  // Call these before and after each forward. `outputs` are the tensors that the loss is made of.
+  // Call these before and after each forward. In training mode begin_forward() broadcasts rank 0's
+  // buffers, once per step. `outputs` are the tensors that the loss is made of.
   void begin_forward();
   void end_forward(const std::vector<at::Tensor>& outputs);
 
+  // While the guard exists, backward adds gradients up on each rank alone. The first backward after
+  // it averages what has accumulated. Only the place of backward() counts, not that of the forward.
+  // The guard can be moved, for example into a std::optional.
+  //
+  // Example:
+  //   for (auto& micro_batch : all_but_last) {
+  //     auto guard = ddp.no_sync();
+  //     loss(ddp(micro_batch.input), micro_batch.target).backward();
+  //   }
+  //   loss(ddp(last.input), last.target).backward();
+  [[nodiscard]] NoSync no_sync();
+
+  // Lets ranks have different numbers of batches. See Join.
+  [[nodiscard]] Join join(JoinOptions options = {});
+
+  // From the next backward on, `optimizer` updates each parameter as soon as its bucket is reduced,
+  // and the gradient is freed at once. Do not call optimizer.step(); the bits are those of the
+  // ordinary way. It works with no_sync(), but not with clipping, retain_graph or LBFGS. The
+  // optimizer must hold parameters of this model only, or the call throws UsageError, and it must
+  // outlive the wrapper.
   void step_in_backward(torch::optim::Optimizer& optimizer);
+
+  // Replaces what happens to buckets; null stands for the average. All ranks call it, between two
+  // steps. Throws UsageError inside a backward.
   void set_comm_hook(std::shared_ptr<CommHook> hook);
+
+  // Returns the norm of all gradients together, and scales them down to max_norm if it is larger.
+  // Call it after backward. It does not communicate, and returns the same number on every rank.
+  // Throws UsageError for a max_norm that is not positive, and after step_in_backward(), where
+  // there is nothing left to clip.
   double clip_grad_norm(double max_norm);
+
+  // Collective. Throws DesyncError on every rank, with the name of the first parameter that
+  // differs, unless all parameters are the same on all ranks, bit for bit. DdpOptions::verify_every
+  // calls it regularly.
   void verify();
+
+  // Collective over the new group. Continues there with the same gradient memory, at the same
+  // addresses. It is meant for the survivors of a lost rank; each keeps its own parameters.
   void rebind(Group group);
+
+  // With DdpOptions::shards, a rank computes the shards [first_shard(), first_shard() +
+  // num_local_shards()), one after another.
   int num_local_shards() const;
   int first_shard() const;
+
+  // Where the time of the last synchronised backward went, and how the buckets are laid out.
   StepTimes last_step() const;
   std::vector<int64_t> bucket_sizes_bytes() const;
 
@@ -109,10 +160,10 @@ class Reducer {
   std::shared_ptr<Impl> impl_;
 };
 
-// The guard that DistributedDataParallel::no_sync() returns. It shares the reducer.
+// The guard that no_sync() returns. It shares the reducer.
 class NoSync {
  public:
-  explicit NoSync(std::shared_ptr<Reducer> reducer);
+  explicit NoSync(Reducer reducer);
   ~NoSync();
   NoSync(NoSync&& other) noexcept = default;  // `other` guards nothing afterwards
   NoSync& operator=(NoSync&& other) noexcept;
@@ -120,7 +171,7 @@ class NoSync {
   NoSync& operator=(const NoSync&) = delete;
 
  private:
-  std::shared_ptr<Reducer> reducer_;
+  Reducer reducer_;
 };
 
 // Training with different numbers of batches. Every rank makes one before its loop and calls wait()
@@ -141,7 +192,7 @@ class NoSync {
 // nor step_in_backward() work with it: the constructor throws UsageError.
 class Join {
  public:
-  Join(std::shared_ptr<Reducer> reducer, JoinOptions options);
+  Join(Reducer reducer, JoinOptions options);
   ~Join();  // without a wait(), this rank leaves the others to their deadline
   Join(Join&& other) noexcept = default;  // `other` has nothing to wait for afterwards
   Join& operator=(Join&& other) noexcept;
@@ -152,7 +203,7 @@ class Join {
   void wait();
 
  private:
-  std::shared_ptr<Reducer> reducer_;
+  Reducer reducer_;
 };
 
 }  // namespace lockstep
