@@ -29,7 +29,7 @@
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/model_files.h"
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep {
 namespace {

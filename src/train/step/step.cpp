@@ -1,4 +1,4 @@
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <algorithm>
 #include <bit>

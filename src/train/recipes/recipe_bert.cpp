@@ -7,9 +7,9 @@
 #include <lockstep/models/bert.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
-#include "train/classifier_task.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/classifier_task.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep::train {
 namespace {

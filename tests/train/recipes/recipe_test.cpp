@@ -1,4 +1,4 @@
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 #include <string>
 
@@ -11,8 +11,8 @@
 #include <lockstep/models/gpt2.h>
 
 #include "support/temp_folder.h"
-#include "train/byte_text.h"
-#include "train/list_text.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/list_text.h"
 #include "train/trainer_config.h"
 
 namespace lockstep {

@@ -11,11 +11,11 @@
 #include <lockstep/ddp/reducer.h>
 #include <lockstep/train/trainer.h>
 
-#include "train/average.h"
-#include "train/bad_steps.h"
 #include "train/data_order.h"
-#include "train/optimizer.h"
-#include "train/precision.h"
+#include "train/step/average.h"
+#include "train/step/bad_steps.h"
+#include "train/step/optimizer.h"
+#include "train/step/precision.h"
 
 namespace lockstep::train {
 

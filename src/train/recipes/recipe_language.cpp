@@ -15,10 +15,10 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "storage/storage.h"
-#include "train/byte_text.h"
-#include "train/list_text.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/list_text.h"
+#include "train/recipes/recipe.h"
 #include "weights/agree.h"
 
 namespace lockstep::train {

@@ -1,4 +1,4 @@
-#include "train/byte_text.h"
+#include "train/recipes/byte_text.h"
 
 #include <span>
 #include <string_view>

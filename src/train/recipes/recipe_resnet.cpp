@@ -10,10 +10,10 @@
 #include "data/cat_pictures.h"
 #include "data/image_batch.h"
 #include "data/image_names.h"
-#include "train/classifier_task.h"
-#include "train/list_text.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/classifier_task.h"
+#include "train/recipes/list_text.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/bad_steps.h"
+#include "train/step/bad_steps.h"
 
 #include <algorithm>
 #include <cmath>
