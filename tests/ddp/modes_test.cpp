@@ -64,15 +64,15 @@ TEST(Ddp, ShardsThatDoNotFitAreRefused) {
 
 // ---- the optimizer in backward ----
 
-template <typename train::Optimizer, typename Options>
+template <typename Optimizer, typename Options>
 void step_in_backward_beside_step(Group& group, const Options& options, DdpOptions ddp_options,
                                   int64_t width = kSmallWidth) {
   Net net = make_net(1, width);
   Net ordinary = make_net(1, width);
   DistributedDataParallel ddp(net, group, ddp_options);
   DistributedDataParallel ordinary_ddp(ordinary, group, ddp_options);
-  train::Optimizer optimizer(net->parameters(), options);
-  train::Optimizer ordinary_optimizer(ordinary->parameters(), options);
+  Optimizer optimizer(net->parameters(), options);
+  Optimizer ordinary_optimizer(ordinary->parameters(), options);
   ddp.step_in_backward(optimizer);
   for (int step = 0; step < 5; ++step) {
     const torch::Tensor rows = rows_of(whole_batch(group.size(), step), group.rank());
