@@ -1,4 +1,5 @@
-// What happens at construction, and again where the group or the buckets change; see reducer_impl.h.
+// What happens at construction, and again when the group or the buckets change; see reducer_impl.h
+// for the rest.
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +11,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/env.h"
 #include "comm/start/host_cores.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/model_check.h"
@@ -18,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-// All that decides which collectives a rank calls, and when. What is ignored shows in the model.
+// Lists all that decides which collectives a rank calls, and when. `ignored` shows in the model.
 std::vector<std::string> describe(const DdpOptions& options) {
   static constexpr const char* kOverlaps[] = {"Auto", "Always", "Never"};
   return {fmt::format("bucket_bytes = {}", options.bucket_bytes),
@@ -28,15 +30,26 @@ std::vector<std::string> describe(const DdpOptions& options) {
           fmt::format("static_graph = {}", options.static_graph),
           fmt::format("broadcast_buffers = {}", options.broadcast_buffers),
           fmt::format("init_sync = {}", options.init_sync),
+          fmt::format("replace_cpu_allocator = {}", options.replace_cpu_allocator),
           fmt::format("shards = {}", options.shards),
           fmt::format("verify_every = {}", options.verify_every),
           options.comm_hook ? "a comm_hook" : "no comm_hook"};
+}
+
+// What the environment of this process says about DdpOptions::replace_cpu_allocator.
+bool may_replace_cpu_allocator() {
+  const std::string text = base::Env().text("LOCKSTEP_CPU_ALLOCATOR").value_or("lockstep");
+  if (text != "lockstep" && text != "torch") {
+    throw UsageError("LOCKSTEP_CPU_ALLOCATOR={} is not known; it is lockstep or torch", text);
+  }
+  return text == "lockstep";
 }
 
 }  // namespace
 
 Reducer::Impl::Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options)
     : module_(std::move(module)), group_(std::move(group)), options_(std::move(options)) {
+  options_.replace_cpu_allocator = may_replace_cpu_allocator() && options_.replace_cpu_allocator;
   if (group_.size() > 1) {
     ddp::check_same_lines(group_, describe(options_),
                           {.what = "ddp: the options differ between ranks",
@@ -127,7 +140,8 @@ void Reducer::Impl::start() {
   }
   choose_overlap();
   memory_.emplace(group_, tensors_.trained,
-                  ddp::GradientMemoryOptions{.allows_large = num_local_shards_ == 1});
+                  ddp::GradientMemoryOptions{.allows_large = num_local_shards_ == 1 &&
+                                                             options_.replace_cpu_allocator});
   arrival_order_.resize(tensors_.trained.size());
   std::iota(arrival_order_.rbegin(), arrival_order_.rend(), size_t{0});  // last layer first
   was_used_.assign(tensors_.trained.size(), false);

@@ -34,9 +34,10 @@
 // passes every request on to the one before it, with one exception: while a synchronised backward
 // runs on the calling thread, a request for exactly the size of such a parameter gets group memory,
 // so that the gradient need not be copied. Each CPU tensor that is freed costs a lookup of its
-// address. An allocator that has no raw_deleter() is left alone, and large gradients are then
-// copied. There is no switch for this; docs/decisions/0005-gradients-where-autograd-writes-them.md
-// gives the reasons.
+// address. To switch it off, set DdpOptions::replace_cpu_allocator to false, or
+// LOCKSTEP_CPU_ALLOCATOR=torch in the environment of every rank: the allocator is then left alone,
+// and large gradients are copied. An allocator that has no raw_deleter() is never replaced.
+// docs/decisions/0005-gradients-where-autograd-writes-them.md gives the reasons.
 //
 // Threads: one forward or backward at a time. Backward may run on any thread.
 

@@ -50,8 +50,13 @@ struct DdpOptions {
   // Promises that every step reaches the same parameters equally often. What the first step does
   // not reach is never waited for, and later steps are checked.
   bool static_graph = false;
-  bool broadcast_buffers = true;     // rank 0's, before the first training forward of each step
-  bool init_sync = true;             // false lets ranks keep their own values at the start
+  bool broadcast_buffers = true;  // rank 0's, before the first training forward of each step
+  bool init_sync = true;          // false lets ranks keep their own values at the start
+  // Lets the first wrapper with a parameter of 1 MiB or more replace libtorch's CPU allocator, so
+  // that large gradients need not be copied (see distributed_data_parallel.h). false leaves the
+  // allocator alone and copies them into the group's memory, as LOCKSTEP_CPU_ALLOCATOR=torch does;
+  // the sums are the same.
+  bool replace_cpu_allocator = true;
   std::vector<std::string> ignored;  // the names of parameters and buffers that are left alone
   // The number of logical ranks: a power of two and a multiple of the group's size, or 0 for that
   // size. Each rank makes shards / size backwards per step, one for each of its shards of the
