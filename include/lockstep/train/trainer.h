@@ -216,6 +216,8 @@ struct TrainResult {
 class Trainer {
  public:
   // Collective. Gives all ranks rank 0's parameters and buffers. `task` must outlive the trainer.
+  // Throws UsageError if another run writes to TrainerOptions::checkpoint_dir; from here until the
+  // end of run() the folder is this trainer's.
   Trainer(TrainingTask& task, TrainerData data, Group group, TrainerOptions options,
           TrainWatcher watcher = {});
   ~Trainer();
