@@ -9,10 +9,10 @@
 // after autograd has added to parameter i's gradient: once it has come as often as in the first
 // step, the gradient goes into its bucket; a full bucket whose predecessors are under way is sent.
 //
-// End: finish_backward(), called by autograd behind the last gradient, completes the step: it sends
+// End: autograd calls finish_backward() after the last gradient. It completes the step: it sends
 // the rest, then a few numbers, the verdict, by which all ranks learn what any of them found wrong.
 //
-// The first synchronised step sends nothing before its end: only then it is known how often each
+// The first synchronised step sends nothing before its end: only then is it known how often each
 // parameter gets a gradient (more than once with checkpointed backward) and in which order.
 
 #include <atomic>

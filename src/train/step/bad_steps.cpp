@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr int64_t kStepsToLearn = 20;  // before them nobody knows what is usual
+constexpr int64_t kStepsToLearn = 20;  // before them it is not known what is usual
 constexpr double kSlowness = 50;       // steps over which the average forgets
 
 }  // namespace

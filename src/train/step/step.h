@@ -19,7 +19,7 @@
 
 namespace lockstep::train {
 
-// What was seen by all ranks since it was last asked.
+// What all ranks have seen since the last call of take_sums().
 struct SeenSums {
   double loss = 0;  // mean of the pieces' losses
   int64_t num_counted = 0;
@@ -40,10 +40,10 @@ class StepRunner {
   // Collective. Returns the norm of all gradients, before clipping.
   double run(const Inputs& inputs);
 
-  // Collective: summed in the order of the pieces, the same bits whatever the number of ranks.
+  // Collective. Sums in the order of the pieces, so the bits do not depend on the number of ranks.
   SeenSums take_sums();
 
-  // Collective: rank 0's, on all ranks.
+  // Collective. Gives all ranks rank 0's buffers.
   void share_buffers();
 
   Optimizer& optimizer() { return *optimizer_; }
