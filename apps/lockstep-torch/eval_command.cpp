@@ -29,7 +29,7 @@
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/model_files.h"
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep {
 namespace {
@@ -67,6 +67,22 @@ struct EvalRequest {
   bool judges() const { return !prompt && !text && !export_to; }
 };
 
+bool is_weights_name(const std::string& end) {
+  return end == ".pth" || end == ".pt" || end == ".bin" || end == ".safetensors";
+}
+
+// A dot in the name of a folder looks like a file of a form that is not known.
+void check_export_path(const std::string& path) {
+  const std::string end = std::filesystem::path(path).extension();
+  if (!end.empty() && !is_weights_name(end)) {
+    throw UsageError(
+        "--export {}: \"{}\" is not the end of a file that can be written, which is .safetensors, "
+        ".pth, .pt or .bin; if it is to be a folder for transformers, write it with a slash: "
+        "--export {}/",
+        path, end, path);
+  }
+}
+
 EvalRequest parse_eval_request(int argc, char** argv) {
   EvalRequest request;
   CLI::App app(kEvalDescription, "lockstep eval");
@@ -100,6 +116,9 @@ EvalRequest parse_eval_request(int argc, char** argv) {
     request.help = app.help();
   } catch (const CLI::ParseError& error) {
     throw UsageError("{} (see `lockstep eval --help`)", error.what());
+  }
+  if (request.export_to) {
+    check_export_path(*request.export_to);
   }
   return request;
 }
@@ -167,7 +186,7 @@ void export_model(const train::Ingredients& made, const std::string& path) {
   }
   if (!made.exports) {
     throw UsageError(
-        "this recipe's model is none that transformers knows; export it to FILE.pth or "
+        "transformers does not know this recipe's model; export it to FILE.pth or "
         "FILE.safetensors instead of {}",
         path);
   }

@@ -25,7 +25,7 @@
 #include "data/picture_text.h"
 #include "models/parameter_hash.h"
 #include "told_once.h"
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 #include "train/report.h"
 #include "weights/agree.h"
 

@@ -1,6 +1,20 @@
 #pragma once
 
-// All of lockstep's public API. docs/tour.md shows it at work.
+// The whole public API of lockstep, except for <lockstep/comm/c10d.h>, which needs c10d's own
+// headers. docs/tour.md shows it at work. A program that includes this header and links
+// lockstep::lockstep has everything; single headers compile faster.
+//
+// Example:
+//   auto group = lockstep::init();
+//   lockstep::DistributedDataParallel ddp(model, group);
+//   lockstep::DistributedSampler sampler(
+//       {.num_samples = data.size(), .num_ranks = group.size(), .rank = group.rank()});
+//   lockstep::BatchOptions options{.indices = sampler.indices(epoch), .batch_size = 32};
+//   for (auto batch : lockstep::batches(data, options)) {
+//     optimizer.zero_grad();
+//     loss(ddp(batch.input), batch.target).backward();  // the all-reduce overlaps this
+//     optimizer.step();                                 // the same update on every rank
+//   }
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -31,7 +45,10 @@
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
+#include <lockstep/models/configured_module.h>
 #include <lockstep/models/gpt2.h>
+#include <lockstep/models/loss.h>
+#include <lockstep/models/model_config.h>
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/tokenizers/tokenizer.h>

@@ -2,7 +2,7 @@
 
 // Which bytes of the state a rank writes, and where they lie in its shard.
 //
-// All tensors, one behind another, are cut into as many equal shares as there are ranks. In a shard
+// All tensors, one after another, are cut into as many equal shares as there are ranks. In a shard
 // the whole pages of memory come first, so that they go to the disk from where they lie; what is
 // left of large tensors at both ends, and small tensors, follow, and are copied at once.
 
@@ -45,8 +45,8 @@ struct Share {
     uint64_t bytes = 0;
   };
   std::string head;             // of the file
-  std::vector<Memory> bodies;   // whole pages, behind it
-  std::vector<std::byte> rest;  // behind these
+  std::vector<Memory> bodies;   // whole pages, after it
+  std::vector<std::byte> rest;  // after these
   std::vector<Piece> pieces;    // by tensor, then element
   uint64_t file_bytes = 0;
 };

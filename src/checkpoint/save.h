@@ -1,6 +1,6 @@
 #pragma once
 
-// One save, on one rank: what the thread behind CheckpointWriter does.
+// One save, on one rank, which CheckpointWriter's thread carries out.
 
 #include <lockstep/checkpoint/checkpoint.h>
 
@@ -27,7 +27,7 @@ class Save {
   // but for one that lost the others.
   SaveResult run();
 
-  // For another thread: returns when the tensors may change.
+  // Another thread calls it. It returns when the tensors may change.
   void capture() { snapshot_.capture(); }
 
   const checkpoint_files::SavePlan& plan() const { return plan_; }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The memory that a rank saves, between the thread that writes it and the one that wants to change
-// it: written from where it lies as long as nobody is in a hurry, copied from its end when somebody
-// is.
+// it. It is written from where it lies as long as no one waits for it; otherwise it is copied, from
+// its end.
 
 #include <condition_variable>
 #include <cstdint>

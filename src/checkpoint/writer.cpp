@@ -36,8 +36,8 @@ void check(const CheckpointInfo& info) {
   for (const auto& [name, text] : *info.attachments) {
     if (!checkpoint_files::is_attachment_name(name)) {
       throw UsageError(
-          "checkpoint: \"{}\" is no name of an attachment; use letters, digits, -, _ and ., not a "
-          "dot in front, and at most 100 of them",
+          "checkpoint: \"{}\" cannot be the name of an attachment; use at most 100 letters, "
+          "digits, -, _ and ., and no dot in front",
           name);
     }
     if (text.size() > checkpoint_files::kMaxAttachmentBytes) {

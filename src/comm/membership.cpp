@@ -97,8 +97,8 @@ void Membership::leave() noexcept {
 void Membership::tell_of_exception() noexcept {
   if (!failure() && std::uncaught_exceptions() > exceptions_at_start_) {
     blame(options_.rank);
-    // All ranks may throw one error that they have agreed on. Who is still inside the operation
-    // that told it shall hear of that, and not that this rank is gone.
+    // All ranks may throw one error that they have agreed on. A rank that is still inside the
+    // operation that told it should hear of that error, and not that this rank is gone.
     wait(base::Deadline::after(kPartingTime), [] { return false; });
     if (!failure()) {
       abandon("an exception ended its work");
@@ -150,7 +150,7 @@ void Membership::on_failure(std::function<void()> listener) {
 
 std::string Membership::decline(const std::string& reason, base::Deadline deadline) {
   base::StoreClient& client = *options_.store.client();
-  // Before anybody can notice it in another way, so that the first in the store is the cause.
+  // This comes before a rank can notice it in another way, so the first in the store is the cause.
   const std::string first = client.compare_set(key("declined"), "", reason, deadline);
   client.send_note(options_.name, options_.rank, base::store::kToAll, R"({"declined":true})");
   take_decline();
@@ -170,7 +170,7 @@ void Membership::fail_call(const Call& call, const Failure& failure) {
   this->failure()->raise(call.text());
 }
 
-// Nothing if it was not set within moments: time to look whether it still can be.
+// Returns nothing if the key was not set within moments: it is time to see if it still can be.
 std::optional<std::string> Membership::look_for(const std::string& name, const Call& call) {
   constexpr auto kPatience = 200ms;
   check(call);
@@ -220,7 +220,7 @@ std::vector<std::string> Membership::gather(const std::string& name, const std::
   return all;
 }
 
-// Before the others can hear of it and end.
+// To be called before the others can hear of it and end.
 void Membership::blame(int rank) noexcept {
   if (options_.name != kWorldName) {
     return;  // the ranks of other groups are not the launcher's

@@ -131,8 +131,8 @@ class Membership {
   // only who ended first, often one that failed because of it.
   void blame(int rank) noexcept;
 
-  // This rank gives the group up with operations in flight: tells the others, who would wait for
-  // ever.
+  // This rank gives the group up with operations in flight: it tells the others, which would
+  // otherwise wait for ever.
   void abandon(const std::string& reason);
 
   // Ranks called different operations, or one left while others wait for it: fails the group on

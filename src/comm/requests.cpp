@@ -77,7 +77,7 @@ JobRequests::~JobRequests() {
     listener_->store->leave(base::store::kRequestGroup, listener_->rank,
                             base::Deadline::after(kStoreTime));
   } catch (const Error&) {
-    // The launcher is gone: nobody is left to say goodbye to.
+    // The launcher is gone, so there is no one to tell.
   }
 }
 

@@ -44,7 +44,7 @@ std::atomic<const char*> first_notice = nullptr;  // null: no StopSignals lives
 std::atomic<bool> has_launcher = false;
 struct sigaction former[std::size(kSignals)];
 
-// By lockstep, torchrun, srun or mpirun.
+// Whether lockstep, torchrun, srun or mpirun started this process.
 bool is_launched() {
   constexpr const char* kNames[] = {"LOCKSTEP_STORE", "RANK", "SLURM_PROCID",
                                     "OMPI_COMM_WORLD_RANK"};
@@ -52,8 +52,8 @@ bool is_launched() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// Only where there is room: the program stands still here, and would do so for as long as a reader
-// does not read.
+// Writes only if there is room: the program stands still here, and otherwise it would do so for as
+// long as the reader does not read.
 void tell(const char* notice) {
   pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   const bool has_room = ::poll(&room, 1, 0) == 1;

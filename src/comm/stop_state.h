@@ -7,7 +7,7 @@
 
 namespace lockstep::comm::stop_state {
 
-// Since the clock's start, in milliseconds; 0: nobody has asked. Set by the first who asks.
+// The time of the first request, in milliseconds since the clock's start; 0 if there is none.
 inline std::atomic<int64_t> asked_ms = 0;
 
 // The first time wins. Async-signal-safe. Returns when it was asked, which is now if this was

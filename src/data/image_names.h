@@ -9,10 +9,10 @@ namespace lockstep::data {
 // "jpg" of "a/b.c.JPG", in small letters; empty without a dot in the last part.
 std::string extension_of(std::string_view path);
 
-// A to Z as a to z.
+// Returns the text with A to Z as a to z.
 std::string small_letters(std::string text);
 
-// By its end: .jpg, .jpeg, .png, in any case; nothing hidden (".NAME", or in such a folder).
+// Goes by the end: .jpg, .jpeg, .png, in any case. A hidden file (".NAME" in its path) is none.
 bool is_picture_name(std::string_view path);
 
 // Throws FormatError for a file that is too large to be a picture.

@@ -51,13 +51,13 @@ struct Shard {
   int64_t num_unrelated = 0;  // members
 };
 
-// Of a member, as WebDataset cuts: "a/0001" and "mask.png" of "a/0001.mask.PNG".
+// A member's name as WebDataset cuts it: "a/0001.mask.PNG" is "a/0001" and "mask.png".
 struct MemberName {
   std::string key;
   std::string kind;
 };
 
-// Nothing for a name that WebDataset leaves out: without a dot, hidden, or __of_the_writer__.
+// Returns nothing for a name that WebDataset skips: without a dot, hidden, or __of_the_writer__.
 std::optional<MemberName> split_name(const std::string& name) {
   const size_t begin = name.find_last_of('/') + 1;  // npos + 1 is 0
   const size_t dot = name.find('.', begin);
@@ -168,7 +168,7 @@ class ImageShards : public data::ImageDataset {
       label = tokenizers::number_field(data::parse_json_line(text, name), "label", name);
     }
     if (label < 0) {
-      throw FormatError("{} has a label that is no whole number of at least 0", name);
+      throw FormatError("{} has a label that is not a whole number of at least 0", name);
     }
     if (options().num_classes > 0 && label >= options().num_classes) {
       throw UsageError(

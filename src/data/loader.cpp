@@ -117,7 +117,7 @@ class Loader::Prefetcher {
       lock.unlock();
       PreparedBatch made = make(*round, index);
       lock.lock();
-      if (round == round_ && index >= next_given_) {  // else nobody wants it any more
+      if (round == round_ && index >= next_given_) {  // otherwise it is not wanted any more
         slots_[static_cast<size_t>(index) % slots_.size()] = std::move(made);
         is_made_.notify_one();
       }

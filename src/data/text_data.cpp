@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ops/empty.h>
 
@@ -8,9 +9,11 @@
 
 #include "data/corrupt_samples.h"
 #include "data/json_lines.h"
+#include "data/only_label.h"
 #include "data/sample_keys.h"
 #include "storage/parallel_read.h"
 #include "storage/storage.h"
+#include "tokenizers/vocabulary.h"
 
 namespace lockstep {
 
@@ -57,6 +60,7 @@ class TextDataset : public Dataset {
   }
 
   int64_t size() const override { return std::ssize(lines_); }
+  std::optional<int64_t> only_label() const { return only_label_; }
   int64_t num_corrupt() const override { return corrupt_.count(); }
 
   Batch batch(std::span<const SampleKey> samples) const override {
@@ -83,17 +87,33 @@ class TextDataset : public Dataset {
 
  private:
   // What is wrong with a line is said before the first step, not in the middle of an epoch.
-  void check_lines() const {
+  void check_lines() {
+    std::optional<FormatError> first_error;
+    int64_t num_readable = 0;
+    int64_t lowest = INT64_MAX, highest = INT64_MIN;
     for (const data::LinePlace& line : lines_) {
       try {
         const tokenizers::Json json = parse(line);
-        label_of(json, place_of(line));
+        const int64_t label = label_of(json, place_of(line));
         tokenizers::text_field(json, options_.text_field.c_str(), place_of(line));
-      } catch (const FormatError&) {
+        lowest = std::min(lowest, label);
+        highest = std::max(highest, label);
+        ++num_readable;
+      } catch (const FormatError& error) {
         if (options_.on_corrupt == CorruptSample::Fatal) {
           throw;
         }
+        if (!first_error) {
+          first_error = error;
+        }
       }
+    }
+    if (first_error && num_readable == 0) {
+      throw FormatError("{} (and no other line of {} can be used either)", first_error->what(),
+                        source_->name());
+    }
+    if (num_readable > 1 && lowest == highest) {
+      only_label_ = lowest;
     }
   }
 
@@ -122,6 +142,14 @@ class TextDataset : public Dataset {
   }
 
   int64_t label_of(const tokenizers::Json& json, const std::string& place) const {
+    const tokenizers::Json& found = tokenizers::field(json, options_.label_field.c_str());
+    if (found.is_string()) {
+      throw FormatError(
+          "{}: \"{}\" is the text {}, but a label is the number of a class; number the "
+          "classes from 0, for example \"bad\" as 0 and \"good\" as 1, and write the numbers "
+          "without quotes",
+          place, options_.label_field, tokenizers::in_quotes(found.get<std::string>()));
+    }
     const int64_t label = tokenizers::number_field(json, options_.label_field.c_str(), place);
     if (label < 0) {
       throw FormatError("{}: \"{}\" is {}, it must be at least 0", place, options_.label_field,
@@ -141,6 +169,7 @@ class TextDataset : public Dataset {
   const std::unique_ptr<base::ByteSource> source_;
   const std::vector<data::LinePlace> lines_;
   mutable data::CorruptSamples corrupt_;
+  std::optional<int64_t> only_label_;
 };
 
 }  // namespace
@@ -171,3 +200,12 @@ std::shared_ptr<const Dataset> open_labelled_text(const std::string& jsonl,
 }
 
 }  // namespace lockstep
+
+namespace lockstep::data {
+
+std::optional<int64_t> only_label(const Dataset& dataset) {
+  const auto* texts = dynamic_cast<const TextDataset*>(&dataset);
+  return texts != nullptr ? texts->only_label() : std::nullopt;
+}
+
+}  // namespace lockstep::data

@@ -15,7 +15,7 @@ bool is_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Of a character of several bytes all but the first.
+// Whether this is a byte of a character of several, but not its first.
 bool is_inside_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Inputs cut into pieces that can be made into tokens one by one, whoever does it.
+// Cuts inputs into pieces that can be made into tokens one by one, on any thread.
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ struct TextInput {
 // in UTF-16.
 TextInput open_text_input(const std::string& location);
 
-// Where the piece that begins at or behind `offset`, a multiple of kPieceBytes, really begins: at a
+// Where the piece that begins at or after `offset`, a multiple of kPieceBytes, really begins: at a
 // line's start, so that no document of JSON lines is cut. Of a text it is, if the next kPieceBytes
 // have one, a line between two that are not blank, since there every tokenizer cuts anyway; else
 // any line, and if there is none, any character. Throws FormatError for a line of JSON without an

@@ -30,7 +30,7 @@ storage::ObjectInfo look_at(const std::string& location) {
   return *object;
 }
 
-// Of every file that load_tokenizer() may read there.
+// The digest of every file that load_tokenizer() may read there.
 std::string tokenizer_digest(const std::string& tokenizer) {
   const fs::path given = tokenizer;
   const bool is_folder = fs::is_directory(given);

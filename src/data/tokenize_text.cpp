@@ -31,7 +31,7 @@ void check_options(const TokenizeOptions& options) {
     throw UsageError("tokenize: rank {} is not in [0, {})", options.rank, options.num_ranks);
   }
   if (storage::is_remote(options.output)) {
-    throw UsageError("tokenize: {} is no path; the output must be a file that all ranks see",
+    throw UsageError("tokenize: {} is not a path; the output must be a file that all ranks see",
                      options.output);
   }
 }
@@ -40,7 +40,7 @@ std::string share_path(const TokenizeOptions& options, int rank) {
   return fmt::format("{}.share-{}-of-{}", options.output, rank, options.num_ranks);
 }
 
-// Tells the shares of this run from those that an earlier one left behind.
+// Tells the shares of this run from those that an earlier one has left.
 std::string run_digest(const TokenizeOptions& options, const nlohmann::json& made_from) {
   const std::string text = fmt::format("{} {}", options.num_ranks, made_from.dump());
   return storage::sha256_hex(std::as_bytes(std::span(text)));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which gradients travel together.
+// Decides which gradients travel together.
 
 #include <cstdint>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace lockstep::ddp {
 
-// What the plan needs to know of a gradient.
+// The plan needs to know this of a gradient.
 struct GradientSize {
   int64_t bytes = 0;
   c10::ScalarType type = c10::ScalarType::Float;

@@ -6,7 +6,7 @@
 // thread's allocations that are exactly as large as a large parameter are served from cells of the
 // group's memory; what then turns out to be that parameter's gradient is where it should be,
 // without a copy. Anything else that got a cell (an activation of the same size) gives it back when
-// it is freed; whoever finds no cell gets ordinary memory, as ever.
+// it is freed, and a request that finds no free cell gets ordinary memory.
 
 #include <map>
 #include <memory>
@@ -20,7 +20,7 @@ namespace lockstep::ddp {
 // Threads: cells may be given back on any thread.
 class GradientArena {
  public:
-  // `memory` is cut into cells of these sizes, one behind the other.
+  // `memory` is cut into cells of these sizes, one after another.
   static std::shared_ptr<GradientArena> make(at::Tensor memory,
                                              const std::vector<int64_t>& cell_bytes);
   static int64_t room_for(const std::vector<int64_t>& cell_bytes);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kAlignBytes = 64;
 
-// At least one cell: a bucket whose parameters have no elements is reduced as any other.
+// Returns at least one cell, since a bucket whose parameters have no elements is reduced too.
 int64_t room_for(const at::Tensor& parameter) {
   return base::rounded_up(std::max<int64_t>(1, static_cast<int64_t>(parameter.nbytes())),
                           kAlignBytes);
@@ -57,7 +57,7 @@ GradientMemory::~GradientMemory() {
 }
 
 void GradientMemory::lay_out(const std::vector<std::vector<size_t>>& plan) {
-  // What lies here now, saved from being overwritten by its neighbours' moves.
+  // These are copies of what lies here now, which the neighbours' moves would overwrite.
   std::vector<std::pair<size_t, at::Tensor>> moved;
   for (size_t i = 0; i < places_.size(); ++i) {
     if (is_in_place(i)) {
@@ -109,7 +109,7 @@ bool GradientMemory::is_in_place(size_t parameter) const {
          gradient.const_data_ptr() == view.const_data_ptr() && gradient.strides() == view.strides();
 }
 
-// In a cell if one is free; otherwise in ordinary memory, which only takes longer to reduce.
+// Takes a cell if one is free, otherwise ordinary memory, which only takes longer to reduce.
 at::Tensor GradientMemory::make_large(size_t parameter) const {
   const GradientArena::Scope scope(arena_);
   const at::Tensor& like = parameters_[parameter].tensor;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where gradients live: in the group's memory. Small ones have a fixed place each, in a bucket; a
+// Gradients live in the group's memory. Each small one has a fixed place in a bucket; a
 // large one is a bucket of its own, wherever autograd wrote it (see gradient_arena.h).
 
 #include <memory>
@@ -40,14 +40,14 @@ class GradientMemory {
   size_t bucket_of(size_t parameter) const { return places_[parameter].bucket; }
   const std::shared_ptr<GradientArena>& arena() const { return arena_; }
 
-  // Where the parameter's part of the sum lies, in the parameter's shape and strides. Of a large
-  // one from take_in() or put_zeros() to let_go().
+  // Returns where the parameter's part of the sum lies, in the parameter's shape and strides. For a
+  // large one it is defined from take_in() or put_zeros() to let_go().
   const at::Tensor& view(size_t parameter) const { return places_[parameter].view; }
 
-  // This rank's part is the parameter's gradient: copied to its place unless it is there.
+  // Makes the gradient this rank's part, and copies it to its place unless it is there already.
   // Afterwards the gradient is the view.
   void take_in(size_t parameter);
-  // This rank's part is zero; the gradient stays what it is.
+  // Makes zeros this rank's part; the gradient stays what it is.
   void put_zeros(size_t parameter);
   // Forgets where large gradients lie, so that their memory is free when users drop them.
   void let_go();

@@ -12,19 +12,6 @@
 
 namespace lockstep {
 
-void Reducer::Impl::begin_join(JoinOptions options) {
-  if (num_local_shards_ > 1 || optimizer_ != nullptr) {
-    throw UsageError(
-        "ddp: join() works neither with several shards per rank nor with "
-        "step_in_backward");
-  }
-  const std::lock_guard lock(mutex_);
-  if (join_) {
-    throw UsageError("ddp: join() inside a join()");
-  }
-  join_ = JoinState{.options = options, .num_active = group_.size(), .root = 0};
-}
-
 int Reducer::Impl::announce(bool is_active) {
   const at::Tensor flags = at::empty({group_.size()}, at::kLong);
   group_.all_gather(flags, at::full({1}, int64_t{is_active}, at::kLong));
@@ -52,28 +39,23 @@ void Reducer::Impl::shadow_step() {
   complete();
 }
 
-void Reducer::Impl::wait_for_join() {
-  const std::lock_guard lock(mutex_);
-  if (!join_) {
-    return;
-  }
-  if (!memory_) {  // a group of one
-    join_.reset();
-    return;
-  }
-  while (announce(false) > 0) {
-    shadow_step();
-  }
-  const int root = join_->root;
-  join_.reset();
-  ddp::NamedTensors everything = tensors_.parameters;
-  everything.insert(everything.end(), tensors_.buffers.begin(), tensors_.buffers.end());
-  const c10::AutoGradMode no_grad(false);
-  ddp::broadcast_tensors(group_, everything, root, 25 << 20);
+Join Reducer::join(JoinOptions options) {
+  return Join(*this, options);
 }
 
-Join::Join(std::shared_ptr<Reducer> reducer, JoinOptions options) : reducer_(std::move(reducer)) {
-  reducer_->impl_->begin_join(options);
+Join::Join(Reducer reducer, JoinOptions options) : reducer_(std::move(reducer)) {
+  Reducer::Impl& impl = *reducer_.impl_;
+  if (impl.num_local_shards_ > 1 || impl.optimizer_ != nullptr) {
+    throw UsageError(
+        "ddp: join() works neither with several shards per rank nor with "
+        "step_in_backward");
+  }
+  const std::lock_guard lock(impl.mutex_);
+  if (impl.join_) {
+    throw UsageError("ddp: join() inside a join()");
+  }
+  impl.join_ =
+      Reducer::Impl::JoinState{.options = options, .num_active = impl.group_.size(), .root = 0};
 }
 
 Join& Join::operator=(Join&& other) noexcept {
@@ -83,15 +65,33 @@ Join& Join::operator=(Join&& other) noexcept {
 }
 
 Join::~Join() {
-  if (reducer_) {
-    reducer_->impl_->abandon_join();
+  if (reducer_.impl_) {
+    reducer_.impl_->join_.reset();
   }
 }
 
 void Join::wait() {
-  if (reducer_) {
-    reducer_->impl_->wait_for_join();
+  if (!reducer_.impl_) {
+    return;
   }
+  Reducer::Impl& impl = *reducer_.impl_;
+  const std::lock_guard lock(impl.mutex_);
+  if (!impl.join_) {
+    return;
+  }
+  if (!impl.memory_) {  // a group of one
+    impl.join_.reset();
+    return;
+  }
+  while (impl.announce(false) > 0) {
+    impl.shadow_step();
+  }
+  const int root = impl.join_->root;
+  impl.join_.reset();
+  ddp::NamedTensors everything = impl.tensors_.parameters;
+  everything.insert(everything.end(), impl.tensors_.buffers.begin(), impl.tensors_.buffers.end());
+  const c10::AutoGradMode no_grad(false);
+  ddp::broadcast_tensors(impl.group_, everything, root, 25 << 20);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 #pragma once
 
-// What must be the same on all ranks, compared.
+// Compares what must be the same on all ranks.
 
 #include <string>
 #include <vector>

@@ -137,7 +137,7 @@ Work PowerSgdHook::start(const GradBucket& bucket, Group& group) {
 }
 
 Work PowerSgdHook::start_plain(const GradBucket& bucket, Group& group) {
-  // What an earlier, larger group left out.
+  // An earlier, larger group may have left something out.
   for (size_t i = 0; i < bucket.gradients.size() && !memories_.empty(); ++i) {
     const auto found = memories_.find(bucket.parameters[i].unsafeGetTensorImpl());
     if (found != memories_.end()) {
@@ -172,7 +172,7 @@ PowerSgdHook::Pending PowerSgdHook::plan(const GradBucket& bucket) {
   return pending;
 }
 
-// False if there is none for a matrix like this one.
+// Returns false if there is no error for a matrix like this one.
 bool PowerSgdHook::add_error(const at::Tensor& matrix, const Memory& memory) {
   if (!matrix.defined() || !memory.error.defined() || memory.error.sizes() != matrix.sizes() ||
       memory.error.scalar_type() != matrix.scalar_type()) {
@@ -232,7 +232,7 @@ void PowerSgdHook::place(Pending& pending, at::ScalarType type, Group& group) {
   }
 }
 
-// With the first finish() of a step: while one bucket's Qs travel the next ones' are computed.
+// The first finish() of a step calls it: while one bucket's Qs travel, the next ones are computed.
 void PowerSgdHook::send_qs(Group& group) {
   for (Pending& pending : pending_) {
     if (pending.matrices.empty() || pending.has_sent_qs) {

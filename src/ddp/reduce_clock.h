@@ -1,6 +1,6 @@
 #pragma once
 
-// For how long reductions were under way.
+// Measures for how long reductions were under way.
 
 #include <algorithm>
 #include <mutex>

@@ -9,10 +9,10 @@
 // after autograd has added to parameter i's gradient: once it has come as often as in the first
 // step, the gradient goes into its bucket; a full bucket whose predecessors are under way is sent.
 //
-// End: finish_backward(), called by autograd behind the last gradient, completes the step: it sends
+// End: autograd calls finish_backward() after the last gradient. It completes the step: it sends
 // the rest, then a few numbers, the verdict, by which all ranks learn what any of them found wrong.
 //
-// The first synchronised step sends nothing before its end: only then it is known how often each
+// The first synchronised step sends nothing before its end: only then is it known how often each
 // parameter gets a gradient (more than once with checkpointed backward) and in which order.
 
 #include <atomic>
@@ -41,33 +41,18 @@ namespace ddp {
 class ReduceClock;
 }
 
+// What all copies of a reducer share, and what autograd calls. What users call is in Reducer itself
+// (reducer.cpp).
 class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options);
   ~Impl();
-  void start();  // what the constructor cannot do: hooks hold a weak pointer to this
-
-  // reducer.cpp
-  void begin_forward();
-  void end_forward(const std::vector<at::Tensor>& outputs);
-  void begin_no_sync();
-  void end_no_sync() { --no_sync_depth_; }
-  void step_in_backward(torch::optim::Optimizer& optimizer);
-  void set_comm_hook(std::shared_ptr<CommHook> hook);
-  double clip_grad_norm(double max_norm);
-  void verify();
-  void rebind(Group group);
-  int num_local_shards() const { return num_local_shards_; }
-  int first_shard() const { return group_.rank() * num_local_shards_; }
-  StepTimes last_step() const;
-  std::vector<int64_t> bucket_sizes_bytes() const;
-
-  // join.cpp
-  void begin_join(JoinOptions options);
-  void wait_for_join();
-  void abandon_join() { join_.reset(); }
 
  private:
+  friend class Reducer;
+  friend class NoSync;
+  friend class Join;
+
   // Everything about one backward.
   struct Backward {
     bool is_running = false;
@@ -87,15 +72,18 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   };
   struct Verdict;
 
-  // reducer.cpp
+  // set_up.cpp
+  void start();  // does what the constructor cannot: hooks hold a weak pointer to this
   void check_options() const;
   void set_shards();
   void watch_gradients();
   void lay_out_buckets();
-  void check_optimizer(const torch::optim::Optimizer& optimizer) const;
   bool is_needed() const;
   void choose_overlap();
   ddp::BucketLimits limits() const;
+
+  // reducer.cpp
+  void check_optimizer(const torch::optim::Optimizer& optimizer) const;
 
   // backward.cpp
   void on_output();

@@ -13,12 +13,13 @@
 
 namespace lockstep {
 
-// What all ranks learn of each other at the end of a step: the largest of each number.
+// At the end of a step all ranks learn the largest of each of these numbers.
 struct Reducer::Impl::Verdict {
-  // Which parameter of which rank, packed so that the largest is the first parameter's; 0: none.
+  // From Missing on: a parameter and a rank, packed so that the first parameter is the largest
+  // number; 0 stands for none.
   enum Field { Step, NegativeStep, Missing, Repeated, Changed, NumFields };
 
-  at::Tensor numbers;  // int64; with find_unused_parameters 1 behind them for each used parameter
+  at::Tensor numbers;  // int64; with find_unused_parameters, a 1 for each used parameter follows
   Work work;
 
   int64_t* data() const { return numbers.mutable_data_ptr<int64_t>(); }
@@ -102,7 +103,7 @@ std::vector<std::pair<size_t, at::Tensor>> Reducer::Impl::add_missing_parts() {
   return untouched;
 }
 
-// By any rank; empty if that is known to be all.
+// Returns which parameters any rank used, or nothing if all of them are known to be used.
 std::vector<bool> Reducer::Impl::used_parameters(const Verdict& verdict) const {
   std::vector<bool> is_used;
   if (maps_used()) {

@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What travels with a node of the autograd graph.
+// This travels with a node of the autograd graph.
 struct NodeData : torch::CustomClassHolder {
   NodeData(Group the_group, double the_count, double the_eps)
       : group(std::move(the_group)), count(the_count), eps(the_eps) {}
@@ -138,7 +138,7 @@ class SyncedBatchNorm : public torch::autograd::Function<SyncedBatchNorm> {
     const at::Tensor mean = saved[2];
     const at::Tensor inverse_deviation = (saved[3] + node->eps).rsqrt();
 
-    // As for fixed statistics, and the two sums over this rank's values that they depend on.
+    // This is as for fixed statistics, plus the two sums over this rank's values.
     at::Tensor input_grad = at::empty_like(input);
     at::Tensor weight_grad = at::zeros_like(mean);
     at::Tensor bias_grad = at::zeros_like(mean);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The operator behind SyncBatchNorm and behind converted BatchNorm modules.
+// The operator that SyncBatchNorm and converted BatchNorm modules call.
 
 #include <ATen/core/Tensor.h>
 

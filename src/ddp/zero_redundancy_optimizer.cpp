@@ -45,7 +45,7 @@ std::vector<std::string> gather_texts(Group& group, const std::string& text) {
   return texts;
 }
 
-// What is wrong with these groups by themselves; empty if nothing.
+// Says what is wrong with these groups by themselves; empty if nothing is.
 std::string fault_of(const ParamGroups& groups) {
   std::map<const void*, std::string> seen;
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -16,7 +16,7 @@ struct AverageInput {
   bool built_in = true;  // nothing was given: the weights are those of ear, whisker and eye
 };
 
-// As typed; nothing where a flag was not given.
+// The flags as they were typed; empty where a flag was not given.
 struct AverageFlags {
   std::optional<std::string> gradients;  // JSON: [[1, 2], [3, 4]]
   std::optional<std::string> weights;    // JSON: [0.5, 0.3]

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the lessons do with tensors, in the words of the lessons.
+// What the lessons do with tensors, in their own words.
 
 #include <string>
 #include <vector>

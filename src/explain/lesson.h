@@ -34,7 +34,7 @@ struct Lesson {
   Report (*run)(Group& group, const LessonOptions& options);
 };
 
-// In the order in which a student should meet them.
+// Returns them in the order in which a student should meet them.
 std::span<const Lesson> lessons();
 
 // Throws UsageError with the nearest name if there is no such lesson.

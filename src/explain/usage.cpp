@@ -14,7 +14,7 @@
 namespace lockstep::explain {
 namespace {
 
-// The number behind "name:" in one of the kernel's small tables.
+// Returns the number after "name:" in one of the kernel's small tables.
 int64_t number_in(const std::string& path, std::string_view name) {
   const std::string text = base::read_file(path);
   const size_t at = text.find(std::string(name) + ":");

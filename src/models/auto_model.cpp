@@ -90,7 +90,7 @@ void drop_other_heads(const Weights& weights, const models::ModelFamily& family,
   std::erase_if(map.pairs, is_other);
 }
 
-// What is missing may be drawn from the seed: a head. Not a body.
+// A missing head may be drawn from the seed, but a missing body may not.
 void check_missing(const Weights& weights, const ModelConfig& config, const weights::NameMap& map) {
   std::vector<std::string> body;
   for (const std::string& name : map.missing) {

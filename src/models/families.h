@@ -15,7 +15,7 @@ namespace lockstep::models {
 
 class ConfigFields;
 
-// In the order of ModelConfig's variant.
+// The order is that of ModelConfig's variant.
 enum class ModelKind { MyTransformer, GPT2, Bert, ResNet };
 
 struct ModelFamily {
@@ -28,7 +28,7 @@ struct ModelFamily {
 
 const ModelFamily& family_of(const ModelConfig& config);
 
-// By model_type. Throws UsageError.
+// Finds the family by model_type. Throws UsageError.
 const ModelFamily& family_of(const ConfigFields& fields);
 
 // One of the family's architectures: `name` itself, or the one that can take its place (GPT2Model's

@@ -17,7 +17,7 @@ namespace lockstep::models {
 // shape: what happens to the others changes nothing, and neither does libtorch's global generator.
 void initialise(ConfiguredModule& model, uint64_t seed);
 
-// Only these.
+// Does the same for these names alone.
 void initialise(ConfiguredModule& model, uint64_t seed, const std::vector<std::string>& names);
 
 }  // namespace lockstep::models

@@ -39,7 +39,7 @@ class Conv1DImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Conv1D);
 
-// Without a bias, padded so that the stride alone decides the size.
+// It has no bias, and is padded so that the stride alone decides the size.
 class Conv2dImpl : public torch::nn::Module {
  public:
   Conv2dImpl(int64_t in, int64_t out, int64_t kernel_size, int64_t stride = 1);

@@ -72,9 +72,9 @@ ModelConfig choose(const Weights& weights, Group& group, const AutoModelOptions&
   }
   const std::vector<std::string> known = builtin_config_names();
   if (!options.config.empty()) {
-    throw UsageError("config \"{}\" is no folder with a {}, and no built-in configuration: {}{}",
-                     options.config, kConfigFile, fmt::join(known, ", "),
-                     suggestion(options.config, known));
+    throw UsageError(
+        "config \"{}\" is neither a folder with a {} nor a built-in configuration: {}{}",
+        options.config, kConfigFile, fmt::join(known, ", "), suggestion(options.config, known));
   }
   if (const auto config = resnet_of(weights)) {
     return *config;

@@ -33,7 +33,7 @@ std::string hex_of(storage::Digest digest) {
   return digest.hex().substr(0, kDigits);
 }
 
-// Files one behind the other, as if they were one.
+// Files are hashed one after another, as if they were one.
 struct SourceFile {
   std::string name;  // inside its folder; empty for a file of its own
   std::function<std::unique_ptr<base::ByteSource>()> open;
@@ -168,7 +168,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// What changed in one source.
+// Says what changed in one source.
 std::string difference(const std::string& key, const Json& then, const Json& now) {
   for (const char* what : {"files", "bytes", "samples"}) {
     if (then.contains(what) && now.contains(what) && then[what] != now[what]) {

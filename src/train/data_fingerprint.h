@@ -21,7 +21,7 @@ namespace lockstep::train {
 struct DataSource {
   std::string key;                     // what the recipe calls it: "data.text"
   std::vector<std::string> locations;  // files and folders, here or s3://, in their order
-  // Of a folder: the files that count; empty: all of them.
+  // Which files of a folder count; if empty, all of them do.
   std::function<bool(const std::string& path)> counts = {};
   std::string word = {};  // instead of locations: what needs no file, "bytes"
 };

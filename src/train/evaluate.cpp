@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/loader.h>
 
-#include "train/precision.h"
+#include "train/step/precision.h"
 
 namespace lockstep::train {
 namespace {

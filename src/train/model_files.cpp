@@ -30,7 +30,7 @@ constexpr const char* kMerges = "merges.txt";
 constexpr const char* kTokenizerNames[] = {
     kTokenizerJson, kVocabTxt, kVocabJson, kMerges, kTokenizerConfig, "special_tokens_map.json"};
 
-// True of the files that training began with, not of ours.
+// These fields describe the files that training began with, and not ours.
 constexpr const char* kForeignFields[] = {
     "_name_or_path",        "architectures",       "auto_map",  "dtype", "torch_dtype",
     "transformers_version", "quantization_config", "num_labels"};
@@ -49,7 +49,7 @@ void set_labels(Json& json, const std::vector<std::string>& labels) {
   }
 }
 
-// 0: it classifies nothing.
+// Returns 0 for a model that does not classify.
 int64_t num_labels_of(const ModelConfig& config) {
   if (const auto* resnet = std::get_if<ResNetOptions>(&config.options)) {
     return resnet->num_classes;

@@ -21,7 +21,7 @@ struct RankStart {
   int threads = 1;
 };
 
-// Of a run, for its end.
+// What is known of a run at its end.
 struct RunReport {
   std::string recipe;       // its name
   std::string recipe_path;  // as the user typed it
@@ -40,8 +40,8 @@ std::string start_line(const RankStart& start);
 std::string step_line(const StepReport& report, const std::string& samples);
 std::string save_line(const SaveResult& save);
 
-// Without the last newline: how well it went, the table of hashes with its verdict, the time, and
-// commands to go on with.
+// Returns how well it went, the table of hashes with its verdict, the time, and commands to go on
+// with, without the last newline.
 std::string result_text(const RunReport& report);
 
 // The same as one JSON object on one line.

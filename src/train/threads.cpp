@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-// Its first number: "4,2" is for nested regions, of which there are none.
+// Reads the first number alone: "4,2" is for nested regions, of which there are none.
 int openmp_limit() {
   const std::string text = base::Env().text("OMP_NUM_THREADS").value_or("");
   const auto limit = base::parse_integer(text.substr(0, text.find(',')), 1, kMostThreads);

@@ -12,12 +12,12 @@
 #include <lockstep/base/log.h>
 
 #include "base/env.h"
-#include "train/average.h"
-#include "train/bad_steps.h"
 #include "train/data_fingerprint.h"
 #include "train/data_order.h"
-#include "train/optimizer.h"
-#include "train/precision.h"
+#include "train/step/average.h"
+#include "train/step/bad_steps.h"
+#include "train/step/optimizer.h"
+#include "train/step/precision.h"
 
 namespace lockstep::train {
 namespace {

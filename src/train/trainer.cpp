@@ -18,8 +18,8 @@
 #include "train/data_fingerprint.h"
 #include "train/data_order.h"
 #include "train/evaluate.h"
-#include "train/schedule.h"
-#include "train/step.h"
+#include "train/step/schedule.h"
+#include "train/step/step.h"
 #include "train/threads.h"
 #include "train/train_state.h"
 #include "weights/agree.h"
@@ -75,8 +75,8 @@ class Trainer::Impl {
         module_(task.module()) {
     train::check_same_run(group_, options_, data_);
     train::check_run(options_, data_);
-    if (!options_.checkpoint_dir.empty() && options_.resume) {
-      checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
+    if (!options_.checkpoint_dir.empty()) {
+      claim_folder();
     }
     progress_.shards = train::choose_shards(options_, checkpoint_, group_.size());
     progress_.threads = train::choose_threads(group_, options_, progress_.shards, checkpoint_);
@@ -99,11 +99,6 @@ class Trainer::Impl {
       options_.data_fingerprint = train::fingerprint_samples(data_, group_);
     }
     restore();
-    if (!options_.checkpoint_dir.empty()) {
-      options_.keep.allow_existing = options_.keep.allow_existing && options_.resume;
-      writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
-      attachments_ = std::make_shared<const std::map<std::string, std::string>>(options_.files);
-    }
     JobRequests requests(group_);
     module_->train();
     result_.resumed_at = progress_.step;
@@ -138,6 +133,17 @@ class Trainer::Impl {
   }
 
  private:
+  // The folder is this run's before it looks for a checkpoint: another run that ends meanwhile may
+  // still save one.
+  void claim_folder() {
+    options_.keep.allow_existing = options_.keep.allow_existing && options_.resume;
+    writer_.emplace(options_.checkpoint_dir, group_, options_.keep);
+    attachments_ = std::make_shared<const std::map<std::string, std::string>>(options_.files);
+    if (options_.resume) {
+      checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
+    }
+  }
+
   train::TrainState state() {
     return {*module_,
             runner_->optimizer(),
@@ -264,7 +270,7 @@ class Trainer::Impl {
     return std::nullopt;
   }
 
-  // What happens between two steps. The end, if it was the last.
+  // Does what happens between two steps. Returns how the run ends, if that was the last one.
   std::optional<TrainEnd> end_of_step(JobRequest request, const base::Stopwatch& time) {
     const bool is_judged = is_evaluation_due();
     if (is_judged) {
@@ -324,7 +330,7 @@ class Trainer::Impl {
   TrainResult finish(TrainEnd end, const base::Stopwatch& time) {
     runner_->share_buffers();
     if (data_.held_out && !result_.evaluation) {
-      result_.evaluation = evaluate_now();  // resumed behind its end
+      result_.evaluation = evaluate_now();  // it was resumed after its end
     }
     if (writer_) {
       writer_->wait();
@@ -348,7 +354,7 @@ class Trainer::Impl {
   TrainerOptions options_;
   TrainWatcher watcher_;
   std::shared_ptr<torch::nn::Module> module_;
-  std::optional<Checkpoint> checkpoint_;  // to go on from
+  std::optional<Checkpoint> checkpoint_;  // the run goes on from it
   train::Progress progress_;
   train::Pieces pieces_;
   std::unique_ptr<train::DataOrder> order_;

@@ -14,9 +14,9 @@ namespace lockstep::train {
 // Replaces what the config sets; `options` holds the recipe's defaults. Throws UsageError.
 void read_trainer_options(base::Config& config, TrainerOptions& options);
 
-// Of what was read so far, what two runs must have in common for one to go on from the other's
-// checkpoint: all but how long, how often and how many threads, and all but paths: what lies there
-// is compared, not where it lies (data_fingerprint.h).
+// Returns the settings, of those read so far, that two runs must share for one to go on from the
+// other's checkpoint: all but how long, how often and how many threads, and all but paths, since
+// what lies there is compared, and not where it lies (data_fingerprint.h).
 std::string run_description(const base::Config& config);
 
 // What run_description() would be if nothing had been set.

@@ -62,7 +62,7 @@ CopyLines fastest_copy_lines() {
 }
 #endif
 
-// Past the caches: nobody reads a weight soon after it is loaded, and an ordinary store would first
+// Writes past the caches: a weight is not read soon after it is loaded, and a store would first
 // read the line that it overwrites.
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
 #ifdef __SSE2__
@@ -153,7 +153,7 @@ bool FreshMemory::provide_huge(std::byte* block) {
   const int64_t start = own_time_ns();
   unsigned char is_there = 0;
   if (::madvise(block, kHugePage, MADV_HUGEPAGE) == 0) {
-    // One fault for all of it. Not by a store: the page may begin with somebody else's bytes.
+    // One fault provides all of it. A store will not do: the page may begin with bytes of others.
     if (::madvise(block, kPage, MADV_POPULATE_WRITE) != 0 ||
         ::mincore(block + kHugePage - kPage, kPage, &is_there) != 0) {
       is_there = 0;

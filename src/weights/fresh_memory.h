@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies into parameters. Where nobody has written yet the kernel's part, a zeroed page for every
-// fault, costs more than the copy that follows; elsewhere the caches' part does.
+// Copies into parameters. In memory that was never written, the kernel's part, a zeroed page for
+// every fault, costs more than the copy that follows; elsewhere the caches' part does.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ class FreshMemory {
     void add(size_t bytes, int64_t nanoseconds);
   };
 
-  // Provides some memory behind `from` (a page's begin) and returns where it ends.
+  // Provides some memory from `from` (a page's begin) on, and returns where it ends.
   std::byte* provide(std::byte* from, std::byte* end);
   bool provide_huge(std::byte* block);
   bool provide_small(std::byte* from, size_t bytes);

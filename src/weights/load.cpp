@@ -205,7 +205,7 @@ bool all_equal(const std::vector<int64_t>& numbers) {
   return std::adjacent_find(numbers.begin(), numbers.end(), std::not_equal_to<>()) == numbers.end();
 }
 
-// Collective: ranks that do different things would wait for each other for ever.
+// Collective, since ranks that do different things would wait for each other for ever.
 void check_options(Group& group, const LoadOptions& options) {
   const auto number = (options.window_bytes << 8) | (static_cast<int64_t>(options.mode) << 2) |
                       (options.verify ? 2 : 0) | (options.sha256 ? 1 : 0);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which bytes of which files are read, as one stream: the ranges behind one another, each begun at
+// Which bytes of which files are read, as one stream: the ranges one after another, each begun at
 // a multiple of kPageBytes in its file and in the stream. Equal on every rank that asks for the
 // same tensors.
 

@@ -17,7 +17,7 @@ namespace {
 
 using Paths = std::vector<std::string>;
 
-// What `make` returns on rank 0, on every rank; what it throws there, on every rank too.
+// Returns on every rank what `make` returns on rank 0, and throws what it throws there.
 template <typename Make>
 std::vector<uint8_t> from_rank0(Group& group, Make make) {
   std::vector<uint8_t> bytes;
@@ -30,7 +30,7 @@ std::vector<uint8_t> from_rank0(Group& group, Make make) {
   return weights::broadcast_bytes(group, std::move(bytes));
 }
 
-// A name that holds a newline is no name of weights.
+// A name with a newline in it is not a name of weights.
 std::vector<uint8_t> lines_of(const Paths& paths) {
   const std::string text = fmt::format("{}", fmt::join(paths, "\n"));
   return {text.begin(), text.end()};

@@ -22,7 +22,7 @@ namespace {
 // Behind each chunk, its reader's word on it: in the first byte, 1 if it could not be read.
 constexpr uint64_t kNoteBytes = kPageBytes;
 
-// At least so much memory of the group's, begun at a page, as direct reads want it.
+// Returns at least this much of the group's memory, from a page on, as direct reads want it.
 at::Tensor allocate_pages(Group& group, uint64_t bytes) {
   const at::Tensor memory = group.allocate(static_cast<int64_t>(bytes + kPageBytes));
   const auto address = reinterpret_cast<uintptr_t>(memory.const_data_ptr());
@@ -73,7 +73,7 @@ class SharedWindow : public Window {
       : SharedWindow(groups, chunk_bytes, groups.num_places() * groups.num_local(),
                      groups.place() * groups.num_local() + groups.rank()) {}
 
-  // Or not.
+  // Only some of the ranks read.
   SharedWindow(Groups groups, uint64_t chunk_bytes, uint64_t num_readers,
                std::optional<uint64_t> reader)
       : Window(num_readers, reader),

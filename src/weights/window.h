@@ -18,7 +18,7 @@ namespace lockstep::weights {
 
 inline constexpr uint64_t kNumSlots = 4;
 
-// Where the ranks are, as far as sharing memory goes.
+// Tells which ranks can share memory.
 struct Neighbours {
   int num_nodes = 1;
   int num_local = 1;    // on this rank's node
@@ -39,11 +39,11 @@ class Window {
  public:
   virtual ~Window() = default;
 
-  // Of this window, and which of them this rank is; nothing: it does not read.
+  // How many ranks read, and which of these readers this rank is, if it reads.
   uint64_t num_readers() const { return num_readers_; }
   std::optional<uint64_t> reader() const { return reader_; }
 
-  // Where this rank's chunk of the round goes; meaningless on a rank that reads nothing.
+  // Where this rank's chunk of the round goes. It means nothing on a rank that does not read.
   virtual std::span<std::byte> slot(uint64_t round) = 0;
 
   // Collective: hands out the round's chunks. True if all readers said `is_good`; the same on every
@@ -51,10 +51,10 @@ class Window {
   // taken by all.
   virtual bool share(uint64_t round, bool is_good) = 0;
 
-  // What a reader read, until the next share().
+  // What a reader has read; valid until the next share().
   virtual std::span<const std::byte> chunk(uint64_t round, uint64_t reader) const = 0;
 
-  // That this rank sent to other nodes, as far as the group that was given does not count it.
+  // What this rank sent to other nodes and the group that was given does not count.
   uint64_t network_bytes() const { return network_bytes_; }
 
  protected:

@@ -138,7 +138,7 @@ TEST(RoundTrip, AttachmentsThatCannotBeAreRefused) {
   for (const char* name : {"", "../a", "a/b", ".a"}) {
     const auto files = std::make_shared<const Files>(Files{{name, "x"}});
     EXPECT_THAT(refusal([&] { writer.begin({.step = 1, .attachments = files}, sample_state(1)); }),
-                HasSubstr("is no name of an attachment"));
+                HasSubstr("cannot be the name of an attachment"));
   }
 }
 

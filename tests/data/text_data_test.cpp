@@ -9,6 +9,7 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "data/data_support.h"
+#include "data/only_label.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 
@@ -138,6 +139,44 @@ TEST(LabelledText, ALabelThatIsNotBelowTheLabelsIsNamedWhenTheFileIsOpened) {
               ThrowsMessage<FormatError>(HasSubstr("b.jsonl:2: it is not JSON")));
   EXPECT_EQ(open(damaged, 2, CorruptSample::Skip)->num_corrupt(), 0) << "counted when it is read";
   EXPECT_THAT(refusal([&] { open(file, -1, CorruptSample::Fatal); }), HasSubstr("num_labels"));
+}
+
+TEST(LabelledText, ALabelThatIsAWordIsExplained) {
+  const TempFolder folder;
+  const std::string words = folder.file("a.jsonl", "{\"text\": \"a\", \"label\": \"good\"}\n");
+  for (const CorruptSample rule : {CorruptSample::Fatal, CorruptSample::Skip}) {
+    EXPECT_THAT(
+        [&] {
+          open_labelled_text(
+              words,
+              {.tokenizer = golden_tokenizer("uncased"), .on_corrupt = rule, .num_labels = 2});
+        },
+        ThrowsMessage<FormatError>(AllOf(HasSubstr("a.jsonl:1: \"label\" is the text \"good\""),
+                                         HasSubstr("number the classes from 0"))));
+  }
+  const std::string one_of_two =
+      folder.file("b.jsonl", std::string("{\"text\": \"a\", \"label\": \"good\"}\n") + kReviews);
+  EXPECT_EQ(open_labelled_text(one_of_two, {.tokenizer = golden_tokenizer("uncased"),
+                                            .on_corrupt = CorruptSample::Skip,
+                                            .num_labels = 3})
+                ->size(),
+            4);
+}
+
+TEST(LabelledText, KnowsWhenAllLabelsAreTheSame) {
+  const TempFolder folder;
+  const auto only = [&](const std::vector<int>& labels) {
+    std::string lines;
+    for (const int label : labels) {
+      lines += fmt::format("{{\"text\": \"a\", \"label\": {}}}\n", label);
+    }
+    return data::only_label(
+        *open_labelled_text(folder.file("a.jsonl", lines),
+                            {.tokenizer = golden_tokenizer("uncased"), .num_labels = 3}));
+  };
+  EXPECT_EQ(only({2, 2, 2}), 2);
+  EXPECT_EQ(only({2, 0, 2}), std::nullopt);
+  EXPECT_EQ(only({1}), std::nullopt) << "one text alone says nothing";
 }
 
 TEST(LabelledText, RefusesWhatCannotBeOpened) {

@@ -279,8 +279,8 @@ TEST(SyncBatchNorm, SharesCheckpointsWithBatchNorm) {
 }
 
 // A model as users write it: a member, a Sequential inside, an AnyModule, a list.
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct NormedNetImpl : torch::nn::Module {
+  NormedNetImpl() {
     conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)));
     norm = register_module("norm", torch::nn::BatchNorm2d(4));
     body = register_module(
@@ -301,16 +301,16 @@ struct NetImpl : torch::nn::Module {
   torch::nn::ModuleList list{nullptr};
   torch::nn::InstanceNorm2d instance{nullptr};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(NormedNet);
 
 TEST(ConvertSyncBatchNorm, AConvertedModelUnderDdpTrainsAsOneProcess) {
   for (const int world : {1, 2, 3, 4}) {
     run_ranks(world, [](Group& group) {
       torch::manual_seed(1);
-      Net net;
+      NormedNet net;
       net->to(torch::kDouble);
       torch::manual_seed(1);
-      Net whole;
+      NormedNet whole;
       whole->to(torch::kDouble);
       torch::optim::SGD optimizer(net->parameters(), 0.1);  // before the conversion: still valid
       torch::optim::SGD whole_optimizer(whole->parameters(), 0.1);

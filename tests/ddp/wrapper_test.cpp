@@ -211,5 +211,33 @@ TEST(DdpWrapper, HasWhatCodeForAModelCalls) {
   join->wait();
 }
 
+// For models with several forwards, or whose forward is called by somebody else.
+TEST(ReducerAlone, DoesWhatTheWrapperDoes) {
+  run_ranks(3, [](Group& group) {
+    Net wrapped_net = make_net(1);
+    Net net = make_net(1);
+    DistributedDataParallel ddp(wrapped_net, group);
+    Reducer reducer(net.ptr(), group);
+    for (int step = 0; step < 3; ++step) {
+      const torch::Tensor rows = rows_of(whole_batch(group.size(), step), group.rank());
+      const std::optional<NoSync> local =
+          step == 1 ? std::optional(reducer.no_sync()) : std::nullopt;
+      const std::optional<NoSync> wrapped_local =
+          step == 1 ? std::optional(ddp.no_sync()) : std::nullopt;
+      loss_of(ddp(rows)).backward();
+      reducer.begin_forward();
+      const torch::Tensor output = net(rows);
+      reducer.end_forward({output});
+      loss_of(output).backward();
+    }
+    Reducer copy = reducer;  // stands for the same one
+    EXPECT_EQ(copy.last_step().step, 2);
+    EXPECT_EQ(copy.clip_grad_norm(1e9), ddp.clip_grad_norm(1e9));
+    for (const auto& item : net->named_parameters()) {
+      EXPECT_TRUE(item.value().grad().equal(wrapped_net->named_parameters()[item.key()].grad()));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

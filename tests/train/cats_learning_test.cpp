@@ -9,7 +9,7 @@
 #include <lockstep/comm/group.h>
 
 #include "data/cat_pictures.h"
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep {
 namespace {

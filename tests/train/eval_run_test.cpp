@@ -1,5 +1,6 @@
 // What a trained model is worth, says and knows: `lockstep eval`, and the recipes it stands on.
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,19 @@ TEST(EvalRun, ExportsWhatOthersRead) {
                                  {"--set", "model.pretrained=" + folder.at("hub"), "--set",
                                   "train.max_steps=1", "--set", "train.lr=0"}));
   EXPECT_NEAR(again["held_out_loss"], answer({"eval", folder.at("runs"), "--json"})["loss"], 1e-5);
+}
+
+TEST(EvalRun, AnExportWhoseNameHasADotIsTakenForAFileUnlessItEndsWithASlash) {
+  const test::TempFolder folder;
+  answer(with(tiny_language("gpt2", folder.at("runs")), {"--set", "train.max_steps=1"}));
+  const std::string path = folder.at("gpt2.v1.tuned");
+  const base::Output refused = run({"eval", folder.at("runs"), "--export", path});
+  EXPECT_EQ(refused.status.code, 2);
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("\".tuned\" is not the end of a file"), HasSubstr(path + "/")));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  answer({"eval", folder.at("runs"), "--export", path + "/", "--json"});
+  EXPECT_TRUE(std::filesystem::exists(path + "/config.json"));
 }
 
 TEST(EvalRun, ABertThatWasPublishedLearnsToLabel) {

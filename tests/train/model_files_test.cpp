@@ -14,8 +14,8 @@
 #include <lockstep/models/gpt2.h>
 
 #include "support/temp_folder.h"
-#include "train/byte_text.h"
-#include "train/recipe.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/recipe.h"
 #include "train/tiny_bert.h"
 
 namespace lockstep {

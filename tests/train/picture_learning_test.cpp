@@ -9,7 +9,7 @@
 
 #include "pictures/picture_files.h"
 #include "support/temp_folder.h"
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep {
 namespace {

@@ -13,12 +13,12 @@
 
 #include <lockstep/base/error.h>
 
-#include "train/average.h"
-#include "train/bad_steps.h"
 #include "train/data_order.h"
-#include "train/optimizer.h"
-#include "train/precision.h"
-#include "train/schedule.h"
+#include "train/step/average.h"
+#include "train/step/bad_steps.h"
+#include "train/step/optimizer.h"
+#include "train/step/precision.h"
+#include "train/step/schedule.h"
 
 namespace lockstep {
 namespace {

@@ -7,14 +7,17 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/train/trainer.h>
 
 #include "base/unique_fd.h"
+#include "checkpoint_files/owner.h"
 #include "support/fleet.h"
 #include "support/temp_folder.h"
 #include "train/evaluate.h"
@@ -190,6 +193,43 @@ TEST(Trainer, StepsAfterTheLastCheckpointAreMadeAgain) {
   EXPECT_EQ(result.resumed_at, 5);
   EXPECT_EQ(state_of(result), expected);
   EXPECT_EQ(state_of(run_here(options)), expected) << "a run that has ended stays as it is";
+}
+
+// The record of a run on another host that seems to be alive, and that ends with a save while this
+// one waits for a sign of it.
+TEST(Trainer, ClaimsItsFolderBeforeItPicksACheckpoint) {
+  namespace fs = std::filesystem;
+  const test::TempFolder other, folder;
+  TrainerOptions options = resumable();
+  options.checkpoint_dir = other.path();
+  options.max_steps = 3;
+  run_here(options);
+  options.checkpoint_dir = folder.path();
+  const std::string record = folder.at(checkpoint_files::kOwnerFile);
+  std::string text;
+  {
+    const auto owner = checkpoint_files::claim_place(folder.path());
+    text = base::read_file(record);
+  }
+  auto json = nlohmann::json::parse(text);
+  json["boot"] = "another";
+  json["token"] = "of another run";
+  fs::create_directories(folder.path());
+  base::write_file_atomically(record, json.dump());
+  int num_waits = 0;
+  log::set_sink([&](log::Level, std::string_view line) {
+    if (line.find("for a sign of it") != line.npos) {
+      ++num_waits;
+      fs::copy(other.path(), folder.path(),
+               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      fs::remove(record);
+    }
+  });
+  options.max_steps = 4;
+  const TrainResult result = run_here(options);
+  log::set_sink({});
+  EXPECT_EQ(num_waits, 1);
+  EXPECT_EQ(result.resumed_at, 3) << "what the other run has saved last";
 }
 
 TEST(Trainer, ACheckpointOfAnotherRunIsRefused) {

@@ -1,19 +1,36 @@
 #pragma once
 
-// Errors: who can do what about it decides the type.
+// The errors that lockstep throws. The type of an error says who can do something about it:
 //
-//   UsageError      the caller's argument, flag, file or environment is wrong; mend it and call
-//   again CommError       a collective did not happen; the group is unusable, make a new one:
-//     PeerLostError   a rank's process or host is gone
-//     TimeoutError    a rank is late: the deadline passed
-//     DesyncError     ranks called different collectives
-//   IoError         a file or socket could not be read or written
-//   FormatError     a file or message is torn, hostile or of another format
-//   InternalError   a bug in lockstep (LOCKSTEP_CHECK)
+//   type              what happened                                 what to do
+//   UsageError        the caller's argument, flag, file or          correct it and call again
+//                     environment variable is wrong
+//   CommError         a collective did not happen                   make a new group
+//     PeerLostError     a rank's process or host is gone
+//     TimeoutError      a rank is late: the deadline has passed
+//     DesyncError       the ranks called different collectives
+//   IoError           a file or a socket cannot be read or written  check the disk or the network
+//   FormatError       a file or a message is damaged, hostile or    replace it
+//                     of another format
+//   InternalError     lockstep has a bug (LOCKSTEP_CHECK)           report it
 //
-// A message says what was tried, the value, the limit and the way out. The library never exits,
-// aborts or prints: these exceptions are all it says. Constructors take a fmt format string and its
-// arguments:  throw UsageError("sampler: rank {} is not in [0, {}); is RANK set?", rank, size);
+// Every message says what was tried, the value, the limit and the way out. The library never exits,
+// aborts or prints: it reports errors by these exceptions and in no other way. Whether an object is
+// still usable after an error is stated where the object is declared; the rule is that a UsageError
+// changes nothing, and that a group is unusable after a CommError.
+//
+// Each type is constructed from a text, or from a format string of fmt and its arguments. The
+// compiler checks the format string.
+//
+// Example:
+//   if (num_ranks < 1) {
+//     throw lockstep::UsageError("sampler: num_ranks = {} must be at least 1", num_ranks);
+//   }
+//   try {
+//     group.barrier();
+//   } catch (const lockstep::PeerLostError& error) {
+//     lockstep::log::warn("app", "continuing without a rank: {}", error.what());
+//   }
 
 #include <stdexcept>
 #include <string>
@@ -23,7 +40,7 @@
 
 namespace lockstep {
 
-// The root of all errors that lockstep throws.
+// The base of all errors that lockstep throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -50,8 +67,10 @@ LOCKSTEP_DECLARE_ERROR(InternalError, Error);
 
 #undef LOCKSTEP_DECLARE_ERROR
 
-// Throws InternalError unless `condition` holds, in release builds too. For what cannot happen
-// unless lockstep has a bug; never for anything a user, a file or a peer can cause.
+// Throws InternalError unless `condition` holds, in release builds too. Use it for what cannot
+// happen unless lockstep has a bug, and never for what a user, a file or a peer can cause.
+//
+// Example:
 //   LOCKSTEP_CHECK(offset <= size, "offset {} beyond {}", offset, size);
 #define LOCKSTEP_CHECK(condition, ...)                                                           \
   do {                                                                                           \

@@ -1,12 +1,19 @@
 #pragma once
 
-// The log: one event, one line, on standard error unless the program gives another sink.
+// The log of the library. One event is one line, written to standard error unless the program sets
+// another sink.
 //
-//   log::info("ddp", "{} buckets, largest {} MiB", n, mib);
+// Example:
+//   lockstep::log::info("ddp", "{} buckets, largest {} MiB", num_buckets, largest_mib);
+//
+// writes a line with the time, the rank, the level and the area:
+//
 //   12:04:31.207 r3 INFO ddp: 6 buckets, largest 25.0 MiB
 //
-// LOCKSTEP_LOG_LEVEL=error|warn|info|debug|off (default info) and LOCKSTEP_LOG_RANKS=0,3 (default:
-// all) choose what is written; a bad value of either is reported once, in the log, and ignored.
+// Two environment variables choose what is written: LOCKSTEP_LOG_LEVEL is error, warn, info (the
+// default), debug or off, and LOCKSTEP_LOG_RANKS is a list such as 0,3 (the default is all ranks).
+// A bad value of either is reported once in the log and otherwise ignored.
+//
 // Threads: every function may be called from any thread.
 
 #include <functional>
@@ -21,26 +28,28 @@ namespace lockstep::log {
 
 enum class Level { Debug, Info, Warn, Error, Off };
 
-// The lowest level that is written. Setting it overrides LOCKSTEP_LOG_LEVEL.
+// The lowest level that is written. set_level() overrides LOCKSTEP_LOG_LEVEL.
 Level level();
 void set_level(Level level);
 
-// "warn" -> Level::Warn; nothing for an unknown name.
+// Turns "warn" into Level::Warn. Returns nothing for an unknown name.
 std::optional<Level> parse_level(std::string_view name);
 
-// The rank shown in each line ("r3"); init() sets it. Before that, or with nothing, "r-" is shown.
+// Sets the rank that each line shows ("r3"). init() calls it. Lines show "r-" while there is none.
 void set_rank(std::optional<int> rank);
 
-// Sends every line ("r3 INFO ddp: ...", without time and newline) to `sink` instead of standard
-// error; an empty function goes back to standard error.
+// Sends every line ("r3 INFO ddp: ...", without the time and the newline) to `sink` instead of
+// standard error; an empty function restores standard error. The sink is called by the thread that
+// logs, so several threads may be inside it at once. It must not throw.
 void set_sink(std::function<void(Level, std::string_view line)> sink);
 
-// True if a line of this level would be written: ask before computing something costly to log.
+// Whether a line of this level would be written. Ask it before computing something costly to log.
 bool enabled(Level level);
 
-// Writes one line. Prefer the four functions below.
+// Writes one line at any level, without asking enabled(). Prefer the four functions below.
 void write(Level level, std::string_view area, std::string_view message);
 
+// Each of these writes one line at its level. The text is formatted only if the level is enabled.
 template <typename... Args>
 void debug(std::string_view area, fmt::format_string<Args...> format, Args&&... args) {
   if (enabled(Level::Debug)) {

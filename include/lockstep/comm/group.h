@@ -2,33 +2,38 @@
 
 // Group: the ranks that train one model together, and the collectives between them.
 //
+// Example:
 //   auto group = lockstep::init();
 //   auto x = torch::full({3}, group.rank() + 1.0);
-//   group.all_reduce(x, {.op = ReduceOp::Average});     // the same on every rank from here on
+//   group.all_reduce(x, {.op = lockstep::ReduceOp::Average});  // x is now the same on every rank
 //
-// Every rank of the group must make the same calls in the same order. Each operation comes in two
-// forms: `all_reduce` returns when the result is there, `all_reduce_async` at once, with a Work. In
-// a group of one every operation is (nearly) free, so that programs need no `if (group.size() >
-// 1)`.
+// Every rank of the group makes the same calls in the same order. Each operation has two forms:
+// `all_reduce` returns when the result is there, and `all_reduce_async` returns a Work at once. In
+// a group of one every operation is nearly free, so programs need no `if (group.size() > 1)`.
 //
-// Tensors must be dense CPU tensors and contiguous; a wrong device, layout, type or shape is a
-// UsageError before anything is sent, and the group stays usable. Types: float32, float64, float16,
-// bfloat16, int8, uint8, int32, int64 and bool; see ReduceOp for what may be reduced.
+// Tensors must be dense, contiguous CPU tensors of float32, float64, float16, bfloat16, int8,
+// uint8, int32, int64 or bool; ReduceOp says what can be reduced. A wrong device, layout, type or
+// shape is a UsageError on the rank that made it, before anything is sent, and the group stays
+// usable.
 //
-// Errors: every wait has a deadline (GroupOptions::timeout, or the operation's own). A dead rank is
-// a PeerLostError on all others within a second (a lost host or link: three), a late one a
-// TimeoutError that names it, and ranks that call different operations get a DesyncError with both
-// calls (on plain gloo only with LOCKSTEP_CHECK_COLLECTIVES=1). After any of these the group throws
-// the same error for ever; make a new one (make_group) in the same processes. What an operation
-// that failed was to write is undefined.
+// Errors: every wait has a deadline, which is the operation's own or GroupOptions::timeout.
+//   PeerLostError   on all other ranks, within a second, when a rank has died; within three
+//                   seconds when its host or link is lost
+//   TimeoutError    when a rank is late; the message names it
+//   DesyncError     when ranks call different operations; the message shows both calls. Plain gloo
+//                   compares calls only if LOCKSTEP_CHECK_COLLECTIVES=1
+// After any of these the group is unusable: every later call throws the same error, and what the
+// failed operation was to write is undefined. The process is unharmed: agree on the ranks that are
+// left and call make_group() with a new name.
 //
-// Where ranks share a host, their data moves through shared memory; see BackendChoice. Tensors from
-// allocate() are reduced where they lie; all others are copied on the way. Sums have one fixed
-// order (a binary tree over the ranks), whatever the size, type or timing: two runs give the same
-// bits. docs/concepts/comm.md tells how.
+// Ranks that share a host exchange data through shared memory; see BackendChoice. Tensors from
+// allocate() are reduced where they lie, and all others are copied on the way. On shm and
+// hierarchical a sum has one fixed order, a binary tree over the ranks, whatever the size, the type
+// and the timing, so two runs give the same bits. docs/concepts/comm.md tells how.
 //
-// Threads: one thread at a time may start operations (their order matters); Work may be waited for
-// anywhere. A Group is a handle: copies stand for the same group, which ends with the last copy.
+// Threads: one thread at a time may start operations, since their order matters. Any thread may
+// wait for a Work. A Group is a handle: copies stand for the same group, which ends with the last
+// copy.
 
 #include <chrono>
 #include <cstdint>
@@ -45,12 +50,12 @@ class Tensor;
 
 namespace lockstep {
 
-// Sum, Min, Max, Product: all types but bool. Average: floating types (the sum, then one division).
-// BitAnd, BitOr: integers and bool (for bool: "all" and "any").
+// Sum, Min, Max and Product take all types but bool. Average takes floating types: it sums and
+// divides once. BitAnd and BitOr take integers and bool (where they mean "all" and "any").
 enum class ReduceOp { Sum, Average, Min, Max, Product, BitAnd, BitOr };
 
 inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(30);
-inline constexpr std::chrono::milliseconds kGroupTimeout{0};  // "the group's own"
+inline constexpr std::chrono::milliseconds kGroupTimeout{0};  // stands for the group's own timeout
 
 struct WaitOptions {
   std::chrono::milliseconds timeout = kGroupTimeout;
@@ -62,108 +67,118 @@ struct ReduceOptions {
 };
 
 struct BroadcastOptions {
-  int root = 0;  // whose values everybody gets
+  int root = 0;  // the rank whose values all others get
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct AllToAllOptions {
-  // Rows (of dimension 0) that go to and come from each rank; empty: equally many for each.
+  // How many rows (of dimension 0) go to and come from each rank. Empty means equally many.
   std::vector<int64_t> input_splits;
   std::vector<int64_t> output_splits;
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct MessageOptions {
-  int tag = 0;  // in [0, 65535]: a recv matches the send with the same peer and tag, in order
+  int tag = 0;  // in [0, 65535]; a recv matches the send with the same peer and tag, in order
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
-// How bytes move. Auto: Shm if all ranks share a host, Gloo if no two do, Hierarchical otherwise;
-// LOCKSTEP_BACKEND=auto|gloo|shm|hierarchical overrides Auto.
+// How bytes move. Auto chooses Shm if all ranks share a host, Gloo if no two do, and Hierarchical
+// otherwise. LOCKSTEP_BACKEND=auto|gloo|shm|hierarchical overrides Auto.
 enum class BackendChoice {
   Auto,
   Gloo,         // TCP between all ranks, by libtorch's Gloo
-  Shm,          // shared memory: ranks of one host only
-  Hierarchical  // shared memory inside a host, Gloo between hosts: the least bytes on the network
+  Shm,          // shared memory; all ranks must share a host
+  Hierarchical  // shared memory inside a host, Gloo between hosts: fewest bytes on the network
 };
 
-// In what form Hierarchical sends float32 between hosts. The sums themselves are float32.
+// The form in which Hierarchical sends float32 between hosts. The sums themselves are float32.
 enum class WireType { Full, BFloat16, Float16 };
 
-// Bytes of tensors (not of protocol) that this rank sent to other hosts. Counted by Hierarchical.
+// The bytes of tensors, without the protocol's, that this rank has sent to other hosts. Only
+// Hierarchical counts them.
 struct Traffic {
   uint64_t network_bytes_sent = 0;
 };
 
 namespace comm {
-class Backend;
+class Backend;  // private to the implementation, like Call
 struct Call;
 }  // namespace comm
 
 class Group {
  public:
-  explicit Group(std::shared_ptr<comm::Backend> backend);
+  explicit Group(std::shared_ptr<comm::Backend> backend);  // only init() and make_group() call this
 
-  int rank() const;  // in [0, size())
-  int size() const;
-  uint64_t id() const;  // no other group of this process has it, also after this one's end
-  std::string backend_name() const;  // "single", "gloo", "shm", "hierarchical"
+  int rank() const;                  // in [0, size())
+  int size() const;                  // the number of ranks
+  uint64_t id() const;               // unique in this process, even after this group has ended
+  std::string backend_name() const;  // "single", "gloo", "shm" or "hierarchical"
   std::chrono::milliseconds timeout() const;
 
-  // The store this group was made over; throws UsageError in a group of one that has none.
+  // The store over which this group was made. Throws UsageError in a group of one that has none.
   Store store() const;
 
-  // Collective: `bytes` of memory (a uint8 tensor; view it as what you need) that the group
-  // reduces, gathers and broadcasts where it lies, without a copy. Zero at first. The memory lives
-  // as long as the tensor or a view of it, also after the group. Without shared memory it is
-  // ordinary memory.
+  // Collective. Returns `bytes` bytes of zeros, as a uint8 tensor to be viewed as any type, which
+  // the group reduces, gathers and broadcasts where they lie. The memory lives as long as the
+  // tensor or a view of it, even after the group. On gloo and in a group of one it is ordinary
+  // memory. All ranks pass the same number; where memory is shared, anything else is a DesyncError.
+  //
+  // If one rank cannot have its part, for example because its memory limit is reached, every rank
+  // of its node gets an IoError with that rank and the reason. If all ranks share one node, the
+  // group stays usable and nothing was allocated on any of them. If there are other nodes, their
+  // ranks get a PeerLostError with the same text, and the group is unusable on all ranks.
   at::Tensor allocate(int64_t bytes);
 
-  // Collective: makes memory that came from another group's allocate() this group's, at the same
-  // address and with the same contents; that group has no part in it any more. `tensor` is the
-  // whole of it.
+  // Collective. Moves memory from another group's allocate() to this group, at the same address and
+  // with the same contents; the other group can no longer reach it. `tensor` is the whole of what
+  // allocate() returned; where memory is shared, anything else is a UsageError. Otherwise it fails
+  // as allocate() does.
   void rebind(const at::Tensor& tensor);
 
-  // The ranks that share memory with this one, itself among them, in order: all of the group on
-  // shm, those of its node on hierarchical, itself alone on gloo.
+  // The ranks, in order, that share memory with this one, which is among them: all of the group on
+  // shm, those of the node on hierarchical, and this rank alone on gloo.
   std::vector<int> local_ranks() const;
 
-  // Memory from allocate(), or a part of it, as each of local_ranks() has it: what one of them
-  // wrote before a barrier() the others may read after it. A view keeps its memory alive.
+  // Returns memory from allocate(), or a part of it, as each of local_ranks() has it. What a rank
+  // wrote before a barrier() the others may read after it. A view keeps its memory alive. Throws
+  // UsageError for other memory.
   std::vector<at::Tensor> local_views(const at::Tensor& memory) const;
 
-  // Collective: ranks with the same color become a group of their own, in the order of their keys
-  // (equal keys: of their ranks). A rank with a negative color gets a group of one.
+  // Collective. Ranks with the same color become a group of their own, ordered by key and then by
+  // rank. A rank with a negative color gets a group of one.
   Group split(int color, int key = 0) const;
 
   Traffic traffic() const;
 
-  // In place: every rank gets the reduction of all ranks' tensors.
+  // Replaces the tensor on every rank by the reduction of all ranks' tensors.
   void all_reduce(const at::Tensor& tensor, ReduceOptions options = {});
   Work all_reduce_async(const at::Tensor& tensor, ReduceOptions options = {});
 
-  // In place: every rank gets the root's values.
+  // Replaces the tensor on every rank by the root's.
   void broadcast(const at::Tensor& tensor, BroadcastOptions options = {});
   Work broadcast_async(const at::Tensor& tensor, BroadcastOptions options = {});
 
-  // `output` gets the inputs of rank 0, 1, ... one behind the other: size() times as many elements.
+  // Writes the inputs of rank 0, 1, ... one after another into `output`, which has size() times as
+  // many elements as `input`.
   void all_gather(const at::Tensor& output, const at::Tensor& input, WaitOptions options = {});
   Work all_gather_async(const at::Tensor& output, const at::Tensor& input,
                         WaitOptions options = {});
 
-  // `output` gets this rank's part of the reduction: `input` has size() times as many elements.
+  // Writes this rank's part of the reduction into `output`; `input` has size() times as many
+  // elements.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                       ReduceOptions options = {});
   Work reduce_scatter_async(const at::Tensor& output, const at::Tensor& input,
                             ReduceOptions options = {});
 
-  // Part r of `input` goes to rank r; part r of `output` comes from it.
+  // Sends part r of `input` to rank r and writes what comes from rank r into part r of `output`.
   void all_to_all(const at::Tensor& output, const at::Tensor& input, AllToAllOptions options = {});
   Work all_to_all_async(const at::Tensor& output, const at::Tensor& input,
                         AllToAllOptions options = {});
 
-  // Between two ranks; the other one calls recv (send) with the same tag, type and number of
-  // elements.
+  // Send or receive a message between two ranks, which name the same tag, type and number of
+  // elements. These are not collective.
   void send(const at::Tensor& tensor, int to, MessageOptions options = {});
   Work send_async(const at::Tensor& tensor, int to, MessageOptions options = {});
   void recv(const at::Tensor& tensor, int from, MessageOptions options = {});
@@ -185,17 +200,18 @@ struct GroupOptions {
   int rank = 0;      // in [0, size)
   int size = 1;
   std::chrono::milliseconds timeout =
-      kDefaultTimeout;  // of operations that name none, and of this call
+      kDefaultTimeout;  // for this call and for operations that name none
   BackendChoice backend = BackendChoice::Auto;
   WireType wire = WireType::Full;  // LOCKSTEP_WIRE=full|bfloat16|float16 overrides Full
 };
 
-// A group of one, without a store.
+// Returns a group of one, without a store.
 Group make_single_group();
 
-// Collective over the ranks named: returns when all have called it and are connected. Also the way
-// to go on after an error: the survivors agree on new ranks and a new name and make a group of what
-// is left.
+// Collective over the ranks named. Returns when all of them have called it and are connected. After
+// an error the survivors agree on new ranks and a new name and call it again. Throws UsageError for
+// a wrong option, or for a name whose earlier group has not ended on all its ranks, and
+// TimeoutError or PeerLostError if a rank does not come.
 Group make_group(const Store& store, GroupOptions options);
 
 }  // namespace lockstep

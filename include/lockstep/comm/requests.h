@@ -1,7 +1,8 @@
 #pragma once
 
-// What the launcher asks of a running job, answered by all ranks at the same step.
+// What the launcher asks of a running job. All ranks get the same answer at the same step.
 //
+// Example:
 //   lockstep::JobRequests requests(group);
 //   for (int64_t step = 0; step < num_steps; ++step) {
 //     train(step);
@@ -10,10 +11,10 @@
 //     if (request == lockstep::JobRequest::CheckpointAndStop) break;
 //   }
 //
-// `lockstep run` asks for a checkpoint when it gets SIGUSR1, and for a checkpoint and the end when
-// it gets SIGTERM, as schedulers send it before they take a node away. Ranks that have made a
-// JobRequests then have --stop-grace to end by themselves; without one they are stopped at once.
-// Under another launcher, or none, only StopSignals ask.
+// `lockstep run` asks for a checkpoint when it receives SIGUSR1, and for a checkpoint and the end
+// when it receives SIGTERM, which schedulers send before they take a node away. Ranks that have
+// made a JobRequests then get --stop-grace to end by themselves; ranks without one are stopped at
+// once. Under another launcher, or none, only StopSignals ask.
 
 #include <memory>
 
@@ -23,49 +24,53 @@ namespace lockstep {
 
 enum class JobRequest {
   None,
-  Checkpoint,         // save the state and go on
+  Checkpoint,         // save the state and continue
   CheckpointAndStop,  // save the state and end
 };
 
-// Make one per process, on a group of all ranks.
-// Threads: not thread-safe.
+// Listens to the launcher. Make one per process, over a group of all ranks.
+// Threads: one thread at a time. Requests arrive on the store's own thread.
 class JobRequests {
  public:
+  // Throws CommError if the launcher's store cannot be reached. It is not collective.
   explicit JobRequests(const Group& group);
   ~JobRequests();
   JobRequests(const JobRequests&) = delete;
   JobRequests& operator=(const JobRequests&) = delete;
 
-  // Collective: what any rank was asked for since the last call, the same answer on all of them,
-  // and each request answered once. An all-reduce of eight bytes.
+  // Collective. Returns what any rank was asked for since the last call. The answer is the same on
+  // all ranks, and each request is answered once. The cost is an all-reduce of eight bytes. Throws
+  // what Group::all_reduce() throws.
   JobRequest at_step_boundary();
 
  private:
   struct Listener;
   Group group_;
-  std::unique_ptr<Listener> listener_;  // empty where no launcher asks
+  std::unique_ptr<Listener> listener_;  // null where no launcher asks
   int num_answered_ = 0;
   bool is_end_answered_ = false;
 };
 
-// While one lives, the first SIGINT or SIGTERM to this process asks all ranks to save and end, as
+// While one exists, the first SIGINT or SIGTERM to this process asks all ranks to save and end, as
 // the launcher does, and the second ends this process at once. A request of the launcher counts as
-// the first. For programs: a library must not handle signals unasked.
+// the first. It is meant for programs, since a library must not handle signals without being asked.
 //
-//   lockstep::StopSignals signals("stopping after this step; a second signal stops now\n");
-//   train();                                        // with a JobRequests inside
+// Example:
+//   lockstep::StopSignals signals("stopping after this step; a second signal stops at once\n");
+//   train_all();  // uses a JobRequests
 //   if (signals.received() != 0) return 128 + signals.received();
 //
-// A SIGINT that was ignored before (a job in the background) stays so. At most one at a time.
+// A SIGINT that was ignored before, as it is in a job in the background, stays ignored.
 class StopSignals {
  public:
-  // `notice` is written to stderr at the first signal; it must outlive this.
+  // Installs the handlers. `notice` is written to standard error at the first signal and must
+  // outlive this object. Throws UsageError if the process has a StopSignals already.
   explicit StopSignals(const char* notice = "");
-  ~StopSignals();  // puts back what was there
+  ~StopSignals();  // restores the handlers that were there before
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  int received() const;  // the first signal; 0: none yet
+  int received() const;  // the first signal, or 0 if there was none
 };
 
 }  // namespace lockstep

@@ -2,20 +2,24 @@
 
 // Store: a small table of texts that the ranks of a job share. Groups are made over it.
 //
-//   Store store = Store::host({.job_id = "demo", .secret = key});          // in one process
-//   Store store = Store::connect({.endpoint = "10.0.1.10:29400", .job_id = "demo", .secret = key});
+// Example:
+//   // in one process:
+//   auto server = lockstep::Store::host({.job_id = "demo", .secret = key});
+//   // in the others:
+//   auto store = lockstep::Store::connect(
+//       {.endpoint = "10.0.1.10:29400", .job_id = "demo", .secret = key});
 //   store.set("weights", path);
-//   store.get("weights");                                                  // waits until it is set
+//   std::string weights = store.get("weights");  // waits until it is set
 //
-// Most programs never see it: init() finds the store that `lockstep run` (or torchrun, srun,
-// mpirun) gives them. The wire format is docs/formats/store.md.
+// Most programs never see a store: init() finds the one that `lockstep run`, torchrun, srun or
+// mpirun provides. docs/formats/store.md describes the wire format.
 //
-// Both sides prove that they know the job's secret before anything else is said; the secret itself
-// is never sent. The contents are not encrypted.
+// Both sides prove that they know the job's secret before anything else is said, and the secret
+// itself is never sent. The contents are not encrypted.
 //
-// Errors: TimeoutError when the time is over, PeerLostError once the server is gone, UsageError
-// when the server refuses this process (another job, another secret). Threads: every method may be
-// called concurrently.
+// Errors: every operation throws TimeoutError when its time is over and PeerLostError once the
+// server is gone. A store whose server is gone stays unusable.
+// Threads: every method may be called concurrently. Each connection and each server has a thread.
 
 #include <chrono>
 #include <cstdint>
@@ -31,38 +35,42 @@ class StoreServer;
 }  // namespace base
 
 struct StoreOptions {
-  std::string endpoint =
-      "127.0.0.1:0";   // host(): where to listen (port 0: any); connect(): the server
+  // For host(): the address to listen on; port 0 stands for any. For connect(): the server.
+  std::string endpoint = "127.0.0.1:0";
   std::string job_id;  // the same on all ranks
-  std::string secret;  // the same on all ranks; empty: anyone who reaches the port is let in
+  std::string secret;  // the same on all ranks; if empty, anyone who reaches the port is let in
   std::chrono::milliseconds timeout =
-      std::chrono::minutes(5);  // of connect() and of each operation
+      std::chrono::minutes(5);  // for connect() and for each operation
 };
 
+// A connection to a store. A Store is a handle: copies share the connection, and the server if
+// host() started it.
 class Store {
  public:
-  // Starts a server in this process, which lives as long as this Store or a copy of it, and
-  // connects to it.
+  // Starts a server in this process and connects to it. The server runs until the last copy of this
+  // Store is gone. Throws UsageError for a malformed endpoint, and IoError if the process cannot
+  // listen there.
   static Store host(StoreOptions options);
 
-  // Retries until the server is there or the time is over.
+  // Connects to a server, and retries until it is there or the time is over. Throws UsageError if
+  // the server refuses this process because of another job or another secret.
   static Store connect(StoreOptions options);
 
   void set(const std::string& key, const std::string& value);
   std::string get(const std::string& key);                     // waits until somebody sets it
-  std::optional<std::string> try_get(const std::string& key);  // nothing if it is not set
-  int64_t add(const std::string& key, int64_t delta);  // an absent key counts as 0; returns the sum
-  bool erase(const std::string& key);                  // true if it was there
+  std::optional<std::string> try_get(const std::string& key);  // returns nothing if it is not set
+  int64_t add(const std::string& key, int64_t delta);  // returns the sum; an absent key counts as 0
+  bool erase(const std::string& key);                  // returns whether it was there
 
-  // Sets `desired` if the key holds `expected` (an absent key equals ""); returns what it holds
-  // afterwards.
+  // Sets `desired` if the key holds `expected`, where an absent key holds "". Returns what the key
+  // holds afterwards.
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& desired);
 
-  // "127.0.0.1:41233": what the others must connect to.
+  // The address to which the other ranks connect, such as "127.0.0.1:41233".
   std::string endpoint() const;
 
-  // For the implementation.
+  // Only the implementation uses these two.
   const std::shared_ptr<base::StoreClient>& client() const { return client_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
@@ -70,8 +78,7 @@ class Store {
   Store(std::shared_ptr<base::StoreServer> server, std::shared_ptr<base::StoreClient> client,
         std::chrono::milliseconds timeout);
 
-  std::shared_ptr<base::StoreServer>
-      server_;  // only where host() was called; destroyed after client_
+  std::shared_ptr<base::StoreServer> server_;  // set by host(); destroyed after client_
   std::shared_ptr<base::StoreClient> client_;
   std::chrono::milliseconds timeout_;
 };

@@ -2,19 +2,23 @@
 
 // A dataset in memory, cut into batches.
 //
-//   for (auto batch : lockstep::batches(data, {.indices = sampler.indices(epoch), .batch_size =
-//   32})) {
+// Example:
+//   lockstep::BatchOptions options{.indices = sampler.indices(epoch), .batch_size = 32};
+//   for (auto batch : lockstep::batches(data, options)) {
 //     train_on(batch.input, batch.target);
 //   }
+//
+// Loader (lockstep/data/loader.h) reads batches of other datasets ahead, on threads of its own.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace lockstep {
 
-// Samples that lie in memory: row i of `input` belongs to row i of `target`.
+// Samples in memory: row i of `input` belongs to row i of `target`.
 struct TensorDataset {
   at::Tensor input;
   at::Tensor target;
@@ -28,15 +32,18 @@ struct Batch {
 };
 
 struct BatchOptions {
-  std::vector<int64_t> indices;  // REQUIRED: the samples, in order (a DistributedSampler's)
+  std::vector<int64_t> indices;  // REQUIRED: the samples in order, from a DistributedSampler
   int64_t batch_size = 1;        // > 0; the last batch may be smaller
 };
 
-// A range of batches; each is gathered when it is reached. The dataset's tensors are shared, not
-// copied.
+// A range of batches. Each batch is a new tensor, gathered when it is reached. The range shares the
+// dataset's tensors and does not copy them; its iterators point into the range and must not outlive
+// it.
+// Threads: const methods may be called concurrently.
 class Batches {
  public:
-  // Throws UsageError for a batch size < 1 or an index outside the dataset.
+  // Throws UsageError if the tensors have different numbers of rows, for a batch size below 1 and
+  // for an index outside the dataset.
   Batches(TensorDataset data, BatchOptions options);
 
   class Iterator {
@@ -56,7 +63,11 @@ class Batches {
 
   Iterator begin() const { return {this, 0}; }
   Iterator end() const { return {this, size()}; }
+
+  // The number of batches.
   int64_t size() const;
+
+  // Gathers one batch. Throws UsageError for an index outside [0, size()).
   Batch at(int64_t index) const;
 
  private:
@@ -65,7 +76,7 @@ class Batches {
   at::Tensor order_;  // the indices as a tensor
 };
 
-// As in the example above.
+// Makes the range. See the example above.
 inline Batches batches(TensorDataset data, BatchOptions options) {
   return Batches(std::move(data), std::move(options));
 }

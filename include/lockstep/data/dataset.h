@@ -1,13 +1,20 @@
 #pragma once
 
-// Samples that are read by index, a batch at a time, by several threads at once. The data that
-// lockstep reads are opened by lockstep/data/token_data.h, text_data.h, image_data.h and
-// numpy_data.h; a user's own are a class with two functions:
+// Dataset: samples that are read by index, a batch at a time, by several threads at once. lockstep
+// opens the formats of token_data.h, text_data.h, image_data.h and numpy_data.h (in lockstep/data).
+// A dataset of your own is a class with two functions.
 //
+// Example:
 //   class Squares : public lockstep::Dataset {
 //    public:
 //     int64_t size() const override { return 1000; }
-//     lockstep::Batch batch(std::span<const lockstep::SampleKey> samples) const override { ... }
+//     lockstep::Batch batch(std::span<const lockstep::SampleKey> samples) const override {
+//       const auto numbers = torch::empty({static_cast<int64_t>(samples.size()), 1});
+//       for (size_t i = 0; i < samples.size(); ++i) {
+//         numbers[static_cast<int64_t>(i)].fill_(samples[i].index);
+//       }
+//       return {.input = numbers, .target = numbers * numbers};
+//     }
 //   };
 
 #include <cstdint>
@@ -20,44 +27,47 @@
 
 namespace lockstep {
 
-// Which sample, and the dice for its augmentation: `seed` comes from (seed, epoch, index) and from
-// nothing else, so that a run that is resumed sees the same pictures. See Loader::start().
+// Names a sample, and seeds the random numbers of its augmentation. `seed` is a function of (seed,
+// epoch, index) alone, so that a resumed run sees the same pictures. See Loader::start().
 struct SampleKey {
   int64_t index = 0;
   uint64_t seed = 0;
 };
 
-// What to do about a sample that cannot be decoded.
+// What a dataset does about a sample that cannot be decoded.
 enum class CorruptSample : uint8_t {
-  Fatal,  // FormatError, which names it
-  Skip,   // its row is zeros (of text: padding) and its target kCorruptTarget; it is counted and
-          // logged once. The batch keeps its shape, so that all ranks take equally many steps
+  Fatal,  // It throws a FormatError that names the sample.
+  Skip,   // It fills the sample's row with zeros (or padding, for text), sets the target to
+          // kCorruptTarget, counts the sample and logs it once. The batch keeps its shape, so all
+          // ranks still take equally many steps.
 };
 
-// The target of a sample that was skipped: kIgnoredLabel of lockstep/models/loss.h, which losses
+// The target of a skipped sample. It equals kIgnoredLabel of lockstep/models/loss.h, which losses
 // leave out.
 inline constexpr int64_t kCorruptTarget = -100;
 
-// Threads: const methods may be called concurrently.
+// Threads: const methods may be called concurrently; the workers of a Loader do so.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
+  // The number of samples. It never changes.
   virtual int64_t size() const = 0;
 
-  // Row i belongs to samples[i]. Throws UsageError for an index outside [0, size()), IoError for
-  // what cannot be read and FormatError for what is damaged.
+  // Reads the samples; row i of the batch belongs to samples[i]. Throws UsageError for an index
+  // outside [0, size()), IoError for what cannot be read and FormatError for what is damaged. The
+  // dataset is unchanged and usable after any of these.
   virtual Batch batch(std::span<const SampleKey> samples) const = 0;
 
-  // The name of class i at place i; empty where the data do not name them.
+  // The names of the classes by number. It is empty where the data do not name them.
   virtual std::vector<std::string> classes() const { return {}; }
 
-  // Different samples that were skipped so far, by CorruptSample::Skip.
+  // How many different samples CorruptSample::Skip has skipped so far.
   virtual int64_t num_corrupt() const { return 0; }
 };
 
-// Tensors in memory, which are shared, not copied, if they are contiguous and on the CPU. Throws
-// UsageError unless both have the same number of rows.
+// Makes a dataset of tensors in memory. They are shared, not copied, if they are contiguous and on
+// the CPU. Throws UsageError unless both have the same number of rows.
 std::shared_ptr<const Dataset> make_dataset(TensorDataset data);
 
 }  // namespace lockstep

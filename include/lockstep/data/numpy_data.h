@@ -1,9 +1,10 @@
 #pragma once
 
-// Arrays that NumPy saved: row i of one is a sample, row i of the other its target.
+// Arrays that NumPy saved. Row i of one array is a sample, and row i of the other is its target.
 //
-//   auto data = open_numpy("images.npy", "labels.npy");
-//   auto data = open_numpy("both.npz");
+// Example:
+//   auto pair = lockstep::open_numpy("images.npy", "labels.npy");
+//   auto archive = lockstep::open_numpy("both.npz");
 
 #include <memory>
 #include <string>
@@ -12,11 +13,13 @@
 
 namespace lockstep {
 
-// Files here or on s3://, read by row when they are asked for. A .npz, in which arrays are stored
-// and not compressed (numpy.savez), has an array "input" or "x" and one "target" or "y". Rows are
-// of the array's own type, but that whole numbers of the target become int64, as losses want them.
-// Throws UsageError for arrays of different length, IoError, and FormatError for what is not read:
-// Fortran order, big-endian numbers, objects, text, unsigned types of more than 8 bits.
+// Opens files on a path or on s3://; rows are read when they are asked for. A .npz holds an array
+// "input" or "x" and one "target" or "y", stored and not compressed (numpy.savez). Rows have the
+// array's own type, except that integers of the target become int64, which losses expect.
+//
+// Throws UsageError for arrays of different length, IoError for what cannot be read, and
+// FormatError for what is damaged or not supported: Fortran order, big-endian numbers, objects,
+// text and unsigned types of more than 8 bits.
 std::shared_ptr<const Dataset> open_numpy(const std::string& input_npy,
                                           const std::string& target_npy = "");
 

@@ -1,10 +1,11 @@
 #pragma once
 
-// Texts with labels, for classifiers: a file of JSON lines.
+// Texts with labels, for classifiers, from a file with one JSON object per line, such as
+// {"text": "a fine film", "label": 1}.
 //
-//   {"text": "a fine film", "label": 1}
-//
-//   auto data = open_labelled_text("train.jsonl", {.tokenizer = "bert-base-uncased"});
+// Example:
+//   auto data = lockstep::open_labelled_text(
+//       "train.jsonl", {.tokenizer = "bert-base-uncased", .num_labels = 2});
 
 #include <cstdint>
 #include <memory>
@@ -18,24 +19,26 @@ class Tokenizer;
 
 struct LabelledTextOptions {
   std::string tokenizer;              // REQUIRED: a folder or a file, as for load_tokenizer()
-  int64_t max_length = 128;           // >= 1: ids of a text at most, special ones included
-  std::string text_field = "text";    // of a line: a string
-  std::string label_field = "label";  // of a line: a whole number >= 0
-  CorruptSample on_corrupt = CorruptSample::Fatal;  // of a line that is not that
-  int64_t num_labels = 0;  // > 0: the labels of all lines are read at once, and one that is not
-                           // below it is a UsageError
+  int64_t max_length = 128;           // >= 1: the most ids of a text, special ones included
+  std::string text_field = "text";    // the field with the text, a string
+  std::string label_field = "label";  // the field with the label, an integer >= 0
+  CorruptSample on_corrupt = CorruptSample::Fatal;  // for a line without these fields
+  int64_t num_labels = 0;  // if > 0, all labels are read at once, and one that is not below it is a
+                           // UsageError
 };
 
-// Sample i is line i, lines that are empty left out; texts are made into ids when they are asked
-// for. A batch: input int64 [B, T], T the longest of its texts, shorter ones filled up on the right
-// with padding_id(tokenizer); target int64 [B].
-// A file here is read by line, one on s3:// whole, into memory.
-// Throws UsageError, IoError, and FormatError for a tokenizer that is none.
+// Opens the file; sample i is line i, not counting empty lines. Texts are tokenized when they are
+// asked for. A batch has an int64 input [B, T], where T is the length of its longest text and
+// shorter ones are filled up on the right with padding_id(tokenizer), and an int64 target [B].
+// A file on a path is read line by line, and one on s3:// is read whole into memory.
+//
+// Throws UsageError for an option out of range, IoError for what cannot be read, and FormatError
+// for a tokenizer or a line that is damaged.
 std::shared_ptr<const Dataset> open_labelled_text(const std::string& jsonl,
                                                   LabelledTextOptions options);
 
-// What texts are filled up with: the tokenizer's padding id, its end-of-text id where it has none,
-// else 0. A text may hold that id too: what is padding is what stands behind its last other one.
+// The id that fills texts up: the tokenizer's padding id, or its end-of-text id, or else 0. A text
+// may contain that id too; only the ids after the last different one are padding.
 int64_t padding_id(const Tokenizer& tokenizer);
 
 }  // namespace lockstep

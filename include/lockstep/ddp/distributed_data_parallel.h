@@ -1,32 +1,47 @@
 #pragma once
 
-// DistributedDataParallel: one model on every rank, one gradient between them.
+// DistributedDataParallel: the same model on every rank, trained on the average of all gradients.
 //
+// Example:
 //   MyModel model;
-//   lockstep::DistributedDataParallel ddp(model, group);   // rank 0's weights, on every rank
+//   torch::optim::SGD optimizer(model->parameters(), 0.01);
+//   lockstep::DistributedDataParallel ddp(model, group);  // gives every rank rank 0's weights
 //   optimizer.zero_grad();
-//   loss(ddp(batch.input), batch.target).backward();       // ends with the average of all ranks
-//   optimizer.step();                                      // the same update on every rank
+//   loss(ddp(batch.input), batch.target).backward();      // ends with the average over all ranks
+//   optimizer.step();                                     // makes the same update on every rank
 //
-// Construction compares the model across ranks (the first difference is named) and gives every rank
-// rank 0's parameters and buffers. Gradients then live in the group's own memory: small ones are
-// copied once, into the bucket in which they travel together; large ones are reduced where autograd
-// wrote them. Where a host has cores to spare a bucket is reduced as soon as it is full and those
-// before it are under way, while backward still works on earlier layers. After the first step the
-// buckets are laid out anew in the order in which rank 0 got its gradients. In a group of one the
+// Construction compares the model across ranks, names the first difference, and gives every rank
+// the parameters and buffers of rank 0. From then on gradients live in the group's memory: small
+// ones are copied once, into the bucket in which they travel together, and large ones are reduced
+// where autograd wrote them. Where a host has cores to spare, a bucket is reduced while backward
+// still computes, as soon as it is full and those before it are under way. After the first step the
+// buckets are laid out anew, in the order in which rank 0 got its gradients. In a group of one the
 // wrapper does nothing.
 //
 // Every backward through the wrapped model outside no_sync() is synchronised, and all ranks must
-// make it. What a rank does differently is an error on every rank, never a hang: a parameter
-// without a gradient is a UsageError that names it (see find_unused_parameters), a missing backward
-// a TimeoutError or DesyncError. Errors come out of backward().
+// make it. Call the model through the wrapper, ddp(input): C++ modules have no forward hooks, and
+// buffers, join() and checkpointed backward need to see the forward.
 //
-// Call the model through the wrapper, ddp(input): C++ modules have no forward hooks, and buffers,
-// join() and checkpointed backward need to see the forward.
+// What a rank does differently is an error on every rank, and never a hang. Errors come out of
+// backward(). A parameter without a gradient is a UsageError that names it (see
+// find_unused_parameters). A missing backward is a TimeoutError or a DesyncError. After any error
+// the gradients of the step are undefined. After a UsageError the group is still usable. After a
+// CommError it is not: make a new one of the ranks that are left and call rebind().
 //
-// Threads: one forward or backward at a time; backward may run on any thread.
+// What it does to the process: the first wrapper that reduces a dense parameter of 1 MiB or more
+// replaces libtorch's CPU allocator (c10::SetCPUAllocator), for as long as the process runs;
+// tensors remember the allocator that made them, so it cannot be taken back. The new allocator
+// passes every request on to the one before it, with one exception: while a synchronised backward
+// runs on the calling thread, a request for exactly the size of such a parameter gets group memory,
+// so that the gradient need not be copied. Each CPU tensor that is freed costs a lookup of its
+// address. To switch it off, set DdpOptions::replace_cpu_allocator to false, or
+// LOCKSTEP_CPU_ALLOCATOR=torch in the environment of every rank: the allocator is then left alone,
+// and large gradients are copied. An allocator that has no raw_deleter() is never replaced.
+// docs/decisions/0005-gradients-where-autograd-writes-them.md gives the reasons.
+//
+// Threads: one forward or backward at a time. Backward may run on any thread.
 
-#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,27 +57,31 @@
 
 namespace lockstep {
 
-// Wraps a module holder (TORCH_MODULE) or a shared_ptr to a module; calls go to its forward().
+// Wraps a module holder (TORCH_MODULE) or a shared_ptr to a module, and shares it with the caller.
+// Calls go to its forward(). Its methods beside those below are Reducer's: no_sync(), join(),
+// step_in_backward(), set_comm_hook(), clip_grad_norm(), verify(), rebind() and what they report,
+// in lockstep/ddp/reducer.h, which has DdpOptions too.
 template <typename Model>
-class DistributedDataParallel {
+class DistributedDataParallel : public Reducer {
  public:
-  // Collective. Throws UsageError if the model differs between ranks or an option is wrong.
+  // Collective. Throws UsageError, on every rank, if the model or the options differ between ranks,
+  // or if an option is wrong.
   DistributedDataParallel(Model model, Group group, DdpOptions options = {})
-      : model_(std::move(model)),
-        reducer_(std::make_shared<Reducer>(pointer(), std::move(group), std::move(options))) {}
+      : Reducer(pointer_to(model), std::move(group), std::move(options)),
+        model_(std::move(model)) {}
 
-  // forward(). In training: rank 0's buffers first, once per step.
+  // Calls forward(). In training mode it first broadcasts rank 0's buffers, once per step.
   template <typename... Inputs>
   auto operator()(Inputs&&... inputs) {
-    reducer_->begin_forward();
+    begin_forward();
     auto outputs = model_->forward(std::forward<Inputs>(inputs)...);
-    reducer_->end_forward(tensors_in(outputs));
+    end_forward(tensors_in(outputs));
     return outputs;
   }
 
   Model& module() { return model_; }
 
-  // The model's own, for code that was written for it: AdamW optimizer(ddp.parameters()).
+  // These are the model's own, so that code written for it can be given the wrapper.
   std::vector<at::Tensor> parameters() const { return model_->parameters(); }
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
     return model_->named_parameters();
@@ -72,63 +91,16 @@ class DistributedDataParallel {
   bool is_training() const { return model_->is_training(); }
   void zero_grad(bool set_to_none = true) { model_->zero_grad(set_to_none); }
 
-  // While the guard lives, backward adds gradients up on each rank alone; the first backward after
-  // it averages what has come together. Only where backward is called counts. The guard can be
-  // moved, into a std::optional for example.
-  //
-  //   for (auto& micro_batch : all_but_last) {
-  //     auto guard = ddp.no_sync();
-  //     loss(ddp(micro_batch)).backward();
-  //   }
-  //   loss(ddp(last)).backward();
-  [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
-
-  // Ranks may have different numbers of batches: see Join.
-  [[nodiscard]] Join join(JoinOptions options = {}) { return Join(reducer_, options); }
-
-  // From the next backward on each parameter is updated by `optimizer` as soon as its bucket is
-  // reduced, and its gradient is given up at once: do not call optimizer.step(). The same bits as
-  // the ordinary way. Works with no_sync(); not with clipping, retain_graph or LBFGS. The optimizer
-  // must hold parameters of this model only, and outlive the wrapper.
-  void step_in_backward(torch::optim::Optimizer& optimizer) {
-    reducer_->step_in_backward(optimizer);
-  }
-
-  // Replaces what happens to buckets (null: the average). Between two steps, on all ranks.
-  void set_comm_hook(std::shared_ptr<CommHook> hook) { reducer_->set_comm_hook(std::move(hook)); }
-
-  // The norm of all gradients together, which it scales down to max_norm if it is larger. After
-  // backward; the same number on every rank, and no communication. Throws UsageError under
-  // step_in_backward, where there is nothing left to clip.
-  double clip_grad_norm(double max_norm) { return reducer_->clip_grad_norm(max_norm); }
-
-  // Collective: throws DesyncError on every rank if a parameter is not the same, bit for bit, on
-  // all; the first one that differs is named. verify_every calls it every so many steps.
-  void verify() { reducer_->verify(); }
-
-  // Collective over the new group: goes on there with the same gradient memory, at the same
-  // addresses. For survivors of a lost rank; parameters are as each rank has them.
-  void rebind(Group group) { reducer_->rebind(std::move(group)); }
-
-  // With DdpOptions::shards: what this rank computes, one after another, shards [first_shard(),
-  // first_shard() + num_local_shards()).
-  int num_local_shards() const { return reducer_->num_local_shards(); }
-  int first_shard() const { return reducer_->first_shard(); }
-
-  StepTimes last_step() const { return reducer_->last_step(); }
-  std::vector<int64_t> bucket_sizes_bytes() const { return reducer_->bucket_sizes_bytes(); }
-
  private:
-  std::shared_ptr<torch::nn::Module> pointer() {
-    if constexpr (requires { model_.ptr(); }) {
-      return model_.ptr();
+  static std::shared_ptr<torch::nn::Module> pointer_to(const Model& model) {
+    if constexpr (requires { model.ptr(); }) {
+      return model.ptr();
     } else {
-      return model_;
+      return model;
     }
   }
 
   Model model_;
-  std::shared_ptr<Reducer> reducer_;
 };
 
 }  // namespace lockstep

@@ -1,9 +1,22 @@
 #pragma once
 
-// The tensors in what a forward() returns: a tensor, or optionals, pairs, tuples, vectors, arrays
-// and maps of such, nested as you like. For a type of your own write, beside it,
+// The tensors in what a forward() returns. DistributedDataParallel looks for them to notice where
+// backward begins. It finds them in a tensor and in optionals, pairs, tuples, vectors, arrays and
+// maps of these, nested as you like. For a type of your own, declare append_tensors() in its
+// namespace.
 //
-//   void append_tensors(const MyOutput& output, std::vector<at::Tensor>& tensors);
+// Example at namespace scope:
+//   struct MyOutput {
+//     at::Tensor logits;
+//     at::Tensor hidden;
+//   };
+//   void append_tensors(const MyOutput& output, std::vector<at::Tensor>& tensors) {
+//     tensors.push_back(output.logits);
+//     tensors.push_back(output.hidden);
+//   }
+//
+// Whatever is none of these, a number or a string for example, holds no tensors; that is not an
+// error.
 
 #include <optional>
 #include <tuple>
@@ -57,6 +70,7 @@ void append_any(const T& output, std::vector<at::Tensor>& tensors) {
 
 }  // namespace detail
 
+// Returns the tensors in `output`, in order. They are handles, which share the output's memory.
 template <typename T>
 std::vector<at::Tensor> tensors_in(const T& output) {
   std::vector<at::Tensor> tensors;

@@ -1,30 +1,38 @@
 #pragma once
 
-// AutoModel: the model that a folder or file of published weights holds, on every rank.
+// AutoModel: the model that a folder or a file of published weights holds, on every rank.
 //
-//   auto pretrained = lockstep::AutoModel::from_pretrained("bert-base-uncased", group,
+// Example:
+//   auto pretrained = lockstep::AutoModel::from_pretrained(
+//       "bert-base-uncased", group,
 //       {.architecture = "BertForSequenceClassification", .num_labels = 3});
 //   auto model = pretrained.as<lockstep::BertForSequenceClassification>();
-//   ...                                                   // train it
-//   lockstep::save_pretrained(*model, "my-classifier");   // transformers loads it
+//   train_all();
+//   lockstep::save_pretrained(*model, "my-classifier");  // transformers can load it
 //
 // What can be read:
-//   a folder of Hugging Face's   config.json and model.safetensors, pytorch_model.bin, or shards of
-//                                either with their index
-//   a ResNet of torchvision      one file; its sizes follow from its tensors
-//   any other single file        with `config`: "bert-base-uncased", "gpt2-large", ...
 //
-// Names are matched as published files need it: with and without "bert." and "transformer.", old
-// names (LayerNorm.gamma), masks and positions that are no weights, either name of tied weights.
-// What did not match is listed in report() and, but for what is known to be no weight, in the log:
-//   missing    weights of a head (and BERT's pooler): drawn from the seed, as for a new model.
-//              Missing weights of the body are an error that lists them.
-//   surplus    weights that the model has no place for: the head of another task
+//   a folder of Hugging Face's  config.json with model.safetensors, pytorch_model.bin, or shards of
+//                               either with their index
+//   a ResNet of torchvision     one file; its sizes follow from its tensors
+//   any other single file       with `config`: "bert-base-uncased", "gpt2-large", ...
+//
+// Names are matched as published files require: with and without "bert." and "transformer.", old
+// names (LayerNorm.gamma), masks and positions that are not weights, and either name of tied
+// weights. report() lists what did not match, and the log shows it too, except for what is known
+// not to be a weight:
+//
+//   missing  the weights of a head, and of BERT's pooler: they are drawn from the seed as for a new
+//            model. Missing weights of the body are an error that lists them.
+//   surplus  weights for which the model has no place, such as the head of another task
+//
 // Values are converted to float32.
 //
-// Collective over `group`: headers are read once, tensors as LoadOptions says (lockstep/weights/
-// weights.h), and all ranks hold the same bits. What one rank finds wrong, every rank throws.
+// Loading is collective over `group`: headers are read once, tensors as LoadOptions says
+// (lockstep/weights/weights.h), and all ranks hold the same bits. What one rank finds wrong, every
+// rank throws, and the group stays usable.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,43 +46,50 @@
 namespace lockstep {
 
 struct AutoModelOptions {
-  // A built-in configuration's name, or the folder of another config.json; empty: the location's
-  // own.
+  // The name of a built-in configuration, or the folder of another config.json. Empty means the
+  // location's own.
   std::string config;
-  std::string architecture;  // the class; empty: as config.json says
-  int64_t num_labels = 0;  // of a head that classifies; 0: as config.json or the file says. A head
-                           // in the file that has another number is drawn anew
-  uint64_t seed = 42;      // of what the file lacks
-  std::optional<double> dropout;  // of every layer that has one; empty: as config.json says
+  std::string architecture;  // the class; empty means the one that config.json names
+  // The number of classes of a head that classifies; 0 means the one in config.json or the file. A
+  // head in the file that has another number is drawn anew.
+  int64_t num_labels = 0;
+  uint64_t seed = 42;             // for the weights that the file lacks
+  std::optional<double> dropout;  // for every layer that has one; empty means as in config.json
   std::string cache_dir;          // see WeightsOptions
   LoadOptions load;
 };
 
 struct PretrainedReport {
-  std::vector<std::string> missing;  // names of the model, drawn from the seed
-  std::vector<std::string> surplus;  // names of the file, not used
-  std::vector<std::string> ignored;  // names of the file that are no weights, or second names
+  std::vector<std::string> missing;  // names in the model that were drawn from the seed
+  std::vector<std::string> surplus;  // names in the file that were not used
+  std::vector<std::string> ignored;  // names in the file that are not weights, or are second names
   LoadReport load;
 };
 
+// A model of some class, with the report of how it was loaded. It is a handle: copies share the
+// module.
+// Threads: one thread at a time, as for torch::nn::Module.
 class AutoModel {
  public:
-  // In eval mode, as transformers does. Throws UsageError for a configuration that lockstep cannot
-  // compute or that does not go with the file (naming tensor and shapes), FormatError, IoError.
+  // Collective. Loads a model, in eval mode as transformers does. Throws UsageError for a
+  // configuration that lockstep cannot compute or that does not match the file (with the tensor and
+  // the shapes), FormatError for a damaged file and IoError for one that cannot be read.
   static AutoModel from_pretrained(const std::string& location, Group& group,
                                    const AutoModelOptions& options = {});
-  // In a group of one.
+  // Does the same in a group of one.
   static AutoModel from_pretrained(const std::string& location,
                                    const AutoModelOptions& options = {});
 
-  // A new one, with first weights (or none: see the options' `initialise`). In training mode.
+  // Makes a new model, in training mode, with initial weights unless the options' `initialise` is
+  // false. Throws UsageError if an option is out of range.
   static AutoModel from_config(const ModelConfig& config);
 
   const std::shared_ptr<ConfiguredModule>& module() const { return module_; }
   const ModelConfig& config() const { return module_->config(); }
   const PretrainedReport& report() const { return report_; }
 
-  // The module as what it is: as<GPT2>(). Throws UsageError if it is something else.
+  // Returns the module as the class that it is, such as as<GPT2>(). Throws UsageError if it is of
+  // another class.
   template <typename Holder>
   Holder as() const;
 
@@ -83,12 +98,13 @@ class AutoModel {
   PretrainedReport report_;
 };
 
-// Writes config.json and model.safetensors into `folder`, which is made if need be; from_pretrained
-// and (GPT-2, BERT) transformers load it. Not collective: one rank calls it. Throws IoError.
+// Writes config.json and model.safetensors into `folder`, which is made if it does not exist.
+// from_pretrained() loads the folder, and for GPT-2 and BERT transformers does too. It is not
+// collective: one rank calls it. Each file appears whole or not at all. Throws IoError.
 void save_pretrained(const ConfiguredModule& model, const std::string& folder);
 
-// Parameters and buffers alone, under their names: ".safetensors", or ".pth" for torch.load and
-// torchvision.
+// Writes parameters and buffers alone, under their names. The path ends in ".safetensors", or in
+// ".pth" for torch.load and torchvision. It is not collective. Throws what save_weights() throws.
 void save_state(const torch::nn::Module& model, const std::string& path);
 
 template <typename Holder>

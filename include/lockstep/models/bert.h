@@ -1,22 +1,26 @@
 #pragma once
 
-// BERT: embeddings, masked language model, sequence classification.
+// BERT: embeddings, the masked language model and sequence classification.
 //
-//   lockstep::BertForSequenceClassification model(options);
-//   auto logits = model(lockstep::BertInput{.ids_BT = ids, .attention_mask_BT = mask});
+// Example:
+//   lockstep::BertOptions options{.num_labels = 3};
+//   lockstep::BertForSequenceClassification classifier(options);
+//   auto logits = classifier(lockstep::BertInput{.ids_BT = ids, .attention_mask_BT = mask});
 //   torch::cross_entropy_loss(logits, labels).backward();
 //
-//   auto vectors = bert->embed({.ids_BT = ids, .attention_mask_BT = mask});   // of sentences
+//   lockstep::Bert bert(options);
+//   auto sentence_vectors = bert->embed({.ids_BT = ids, .attention_mask_BT = mask});
 //
-// transformers' BertModel, BertForMaskedLM and BertForSequenceClassification: the same names, the
-// same numbers. Of the tied weights the first name is a parameter here
-// (`bert.embeddings.word_embeddings.weight`, `cls.predictions.bias`), the second one
+// The classes are transformers' BertModel, BertForMaskedLM and BertForSequenceClassification, with
+// the same names and the same numbers. Of tied weights the first name is a parameter here
+// (`bert.embeddings.word_embeddings.weight`, `cls.predictions.bias`), and the second
 // (`cls.predictions.decoder.*`) is not.
 //
-// First weights: normal with standard deviation initializer_range, biases 0, LayerNorm 1 and 0, the
-// padding token's embedding 0. The three classes share them: the same seed gives the same backbone.
+// Initial weights are normal with standard deviation initializer_range, biases are 0, LayerNorm is
+// 1 and 0, and the padding token's embedding is 0. The three classes share them: the same seed
+// gives the same body.
 //
-// Threads: as torch::nn::Module, one at a time.
+// Threads: one thread at a time, as for torch::nn::Module.
 
 #include <memory>
 #include <vector>
@@ -39,8 +43,8 @@ class LinearImpl;
 
 struct BertInput {
   at::Tensor ids_BT;             // REQUIRED: int64 [batch, time], at most max_positions long
-  at::Tensor attention_mask_BT;  // 1 (or true) for tokens, 0 for padding; undefined: all are tokens
-  at::Tensor token_types_BT;  // int64, 0 for the first and 1 for the second sentence; undefined: 0
+  at::Tensor attention_mask_BT;  // 1 or true for tokens, 0 for padding; undefined: all are tokens
+  at::Tensor token_types_BT;     // int64, 0 for the first and 1 for the second text; undefined: 0
 };
 
 struct BertOutput {
@@ -48,24 +52,25 @@ struct BertOutput {
   at::Tensor pooled_BE;   // tanh of a layer on the first token; undefined without a pooler
 };
 
-// For DistributedDataParallel, which looks for tensors in what forward() returns.
+// Lists the tensors for DistributedDataParallel, which looks for them in what forward() returns.
 void append_tensors(const BertOutput& output, std::vector<at::Tensor>& tensors);
 
 enum class BertPooler { FirstToken, None };
 
-// Also the body of the other two.
+// The body of the model. The other two classes contain one.
 class BertImpl : public ConfiguredModule {
  public:
   // Throws UsageError when an option is out of range.
   explicit BertImpl(BertOptions options = {}, BertPooler pooler = BertPooler::FirstToken);
 
-  // Throws UsageError if the input's shapes do not go together.
+  // Throws UsageError if the shapes of the input do not match each other or the options.
   BertOutput forward(const BertInput& input);
 
-  // One vector of length 1 per sequence: the mean of its tokens' last hidden states, as
-  // all-MiniLM-L6-v2 and its kin were trained to give. [batch, hidden_size].
+  // Returns one vector of length 1 per sequence, [batch, hidden_size]: the normalised mean of its
+  // tokens' last hidden states, which all-MiniLM-L6-v2 and similar models were trained to give.
   at::Tensor embed(const BertInput& input);
 
+  // The embedding of the words, to which the head of the masked language model is tied.
   const at::Tensor& word_embedding_VE() const;
 
  private:
@@ -78,9 +83,10 @@ TORCH_MODULE(Bert);
 
 class BertForMaskedLMImpl : public ConfiguredModule {
  public:
+  // Throws UsageError when an option is out of range.
   explicit BertForMaskedLMImpl(BertOptions options = {});
 
-  // -> logits [batch, time, vocab_size]
+  // Returns logits [batch, time, vocab_size]; masked_token_loss() is their loss.
   at::Tensor forward(const BertInput& input);
 
  private:
@@ -91,9 +97,10 @@ TORCH_MODULE(BertForMaskedLM);
 
 class BertForSequenceClassificationImpl : public ConfiguredModule {
  public:
+  // Throws UsageError when an option is out of range.
   explicit BertForSequenceClassificationImpl(BertOptions options = {});
 
-  // -> logits [batch, num_labels]
+  // Returns logits [batch, num_labels].
   at::Tensor forward(const BertInput& input);
 
  private:

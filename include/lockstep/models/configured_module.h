@@ -1,6 +1,10 @@
 #pragma once
 
-// What all of lockstep's models have in common.
+// The base of all models that lockstep brings.
+//
+// Example:
+//   lockstep::GPT2 gpt;
+//   std::cout << lockstep::config_json(gpt->config()) << "\n";
 
 #include <utility>
 #include <variant>
@@ -11,18 +15,20 @@
 
 namespace lockstep {
 
-// A module that knows what it was made of, so that it can be saved, and made again from what was
-// saved. named_parameters() and named_buffers() are the state_dict of the original (transformers',
-// torchvision's), without the second names of tied weights.
+// A module that knows its configuration, so that it can be saved and made again from what was
+// saved. named_parameters() and named_buffers() are the state_dict of the original in transformers
+// or torchvision, without the second names of tied weights.
+// Threads: one thread at a time, as for torch::nn::Module.
 class ConfiguredModule : public torch::nn::Module {
  public:
+  // The configuration, with `initialise` set to true: whoever makes another model of it wants
+  // initial weights.
   const ModelConfig& config() const { return config_; }
 
  protected:
   // Throws UsageError when an option is out of range.
   explicit ConfiguredModule(ModelConfig config) : config_(std::move(config)) {
     check_options(config_);
-    // Whoever makes another model of this configuration wants first weights.
     std::visit([](auto& options) { options.initialise = true; }, config_.options);
   }
 

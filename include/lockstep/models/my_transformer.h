@@ -1,24 +1,27 @@
 #pragma once
 
-// MyTransformer: the model of somebody who starts from nothing but a seed.
+// MyTransformer: the model to start from when there is nothing but a seed.
 //
-//   lockstep::MyTransformer model;                           // seed 42: the same bits on every
-//   rank auto logits = model(ids);                                // [batch, time] -> [..., 30000]
+// Example:
+//   lockstep::MyTransformer transformer;  // seed 42: the same bits on every rank
+//   auto logits = transformer(ids);       // [batch, time] -> [batch, time, 30000]
 //   lockstep::next_token_loss(logits, ids).backward();
 //
-// Embedding(30000, 512) and learned positions, 12 blocks, LayerNorm, Linear(512, 30000). A block
-// adds attention (8 heads, causal) and then a feed-forward (2048, GELU) to its input, each of what
-// a LayerNorm made of it (pre-norm). 68.8 million parameters.
+// It consists of Embedding(30000, 512) with learned positions, 12 blocks, LayerNorm and Linear(512,
+// 30000). A block adds attention (8 heads, causal) and then a feed-forward layer (2048, GELU) to
+// its input, and each of them reads that input through a LayerNorm (pre-norm). It has 68.8 million
+// parameters.
 //
-// Its names are those of a Python module made of nn.Embedding `embedding` and `positions`, a
+// Its names are those of a Python module with nn.Embedding `embedding` and `positions`, a
 // ModuleList `layers` of nn.TransformerEncoderLayer(norm_first=True, activation="gelu"),
-// nn.LayerNorm `norm` and nn.Linear `fc`, whose state_dict it can load.
+// nn.LayerNorm `norm` and nn.Linear `fc`, and it can load that module's state_dict.
 //
-// First weights: normal with standard deviation 0.02, biases 0, LayerNorm 1 and 0; the two layers
-// of a block that end in the sum (out_proj, linear2) get 0.02 / sqrt(2 * num_layers), so that the
-// sum of many blocks does not grow. No file is opened and no rank asks another one.
+// Initial weights are normal with standard deviation 0.02, biases are 0, and LayerNorm is 1 and 0.
+// The two layers of a block that end in the sum (out_proj, linear2) get
+// 0.02 / sqrt(2 * num_layers), so that the sum of many blocks does not grow. No file is opened, and
+// ranks do not communicate.
 //
-// Threads: as torch::nn::Module, one at a time.
+// Threads: one thread at a time, as for torch::nn::Module.
 
 #include <memory>
 #include <vector>
@@ -43,14 +46,14 @@ class MyTransformerImpl : public ConfiguredModule {
   // Throws UsageError when an option is out of range.
   explicit MyTransformerImpl(MyTransformerOptions options = {});
 
-  // int64 [batch, time] -> logits [batch, time, vocab_size]. Throws UsageError if `time` is more
-  // than max_positions.
+  // Turns int64 ids [batch, time] into logits [batch, time, vocab_size]. Throws UsageError if
+  // `time` is more than max_positions.
   at::Tensor forward(const at::Tensor& ids_BT);
 
  private:
   MyTransformerOptions options_;
   std::shared_ptr<models::layers::EmbeddingImpl> embedding_;
-  std::shared_ptr<models::layers::EmbeddingImpl> positions_;  // null: the plainest form
+  std::shared_ptr<models::layers::EmbeddingImpl> positions_;  // null if max_positions is 0
   std::vector<std::shared_ptr<models::layers::PreNormBlock>> layers_;
   std::shared_ptr<models::layers::LayerNormImpl> norm_;
   std::shared_ptr<models::layers::LinearImpl> fc_;

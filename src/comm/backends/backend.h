@@ -1,7 +1,7 @@
 #pragma once
 
-// What a Group is made of: one Backend per way of moving bytes. To add one, implement start(); the
-// checks of arguments, the order of operations and the waiting rules are done around it.
+// A Group is made of a Backend, one for each way of moving bytes. To add one, implement start().
+// The checks of arguments, the order of operations and the waiting rules are done around it.
 
 #include <exception>
 #include <functional>
@@ -27,12 +27,12 @@ class WorkState {
   virtual ~WorkState() = default;
   virtual bool wait(base::Deadline limit) = 0;  // false at the limit
   virtual bool done() const = 0;
-  // Unlike Work's: on the thread that finishes the operation, which must not be kept and cannot
-  // take an exception.
+  // Unlike Work's, it calls on the thread that finishes the operation, which must not be kept busy
+  // and cannot take an exception.
   virtual void on_done(std::function<void(std::exception_ptr)> callback) = 0;
 };
 
-// For lockstep's own callbacks that are quick enough for that thread. Null: the work is done.
+// For lockstep's own callbacks that are quick enough for that thread. Null means that it is done.
 struct WorkAccess {
   static const std::shared_ptr<WorkState>& state(const Work& work) { return work.state_; }
 };
@@ -47,23 +47,23 @@ class Backend {
   virtual std::chrono::milliseconds timeout() const = 0;
   virtual std::optional<Store> store() const = 0;
 
-  // Throws what the group failed with, if it has. Null: it is done already.
+  // Throws what the group failed with, if it has. Returns null if the operation is done already.
   virtual std::shared_ptr<WorkState> start(Call call) = 0;
 
-  // The blocking form. By itself: start, then wait.
+  // The blocking form. Unless overridden, it starts the call and waits.
   virtual void run(Call call);
 
-  // Memory that the group can reduce where it lies; see Group. By itself: ordinary memory.
+  // Memory that the group can reduce where it lies; see Group. Unless overridden, it is ordinary.
   virtual at::Tensor allocate(int64_t bytes, const Call& call);
   virtual void rebind(const at::Tensor& tensor, const Call& call);
 
-  // Who shares memory with this rank, and theirs; see Group. By itself: nobody.
+  // The ranks that share memory with this one, and their views; see Group. Unless overridden, none.
   virtual std::vector<int> local_ranks() const { return {rank()}; }
   virtual std::vector<at::Tensor> local_views(const at::Tensor& memory) const { return {memory}; }
 
   virtual Traffic traffic() const { return {}; }
 
-  // For split(): what the new group inherits. Not asked of a group of one.
+  // What a group made by split() inherits. A group of one is not asked.
   virtual GroupOptions options() const { return {}; }
 
   uint64_t id() const { return id_; }
@@ -78,7 +78,7 @@ class Backend {
   int64_t num_splits_ = 0;
 };
 
-// In place or by a copy: what every operation means in a group of one.
+// The backend of a group of one, where every operation happens in place or is a copy.
 std::shared_ptr<Backend> make_single_backend();
 
 }  // namespace lockstep::comm

@@ -104,7 +104,7 @@ c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType type) {
   throw InternalError("a reduction of unknown kind");
 }
 
-// Where Gloo computes: sums of 16 bits in float32, rounded once at the end, as on every backend.
+// Gloo computes in this type: sums of 16 bits in float32, rounded once at the end, as everywhere.
 at::ScalarType staging_type(ReduceOp op, at::ScalarType type) {
   if (type == at::kBool) {
     return at::kByte;
@@ -309,7 +309,7 @@ class GlooBackend : public Backend {
   }
 
   ~GlooBackend() override {
-    // Operations that nobody waited for must end before Gloo may be destroyed.
+    // Operations that were not waited for must end before Gloo may be destroyed.
     if (!membership_->wait(base::Deadline::after(kPendingTime),
                            [this] { return *num_pending_ == 0; })) {
       if (!membership_->failure()) {

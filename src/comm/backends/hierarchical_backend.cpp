@@ -12,7 +12,7 @@
 namespace lockstep::comm {
 namespace {
 
-// At a time, of a tensor: what ordinary memory is copied through.
+// Ordinary memory is copied in pieces of at most this many bytes of a tensor.
 constexpr size_t kChunkBytes = 32 << 20;
 
 // Between the reduction in the node and the distribution in it.
@@ -205,7 +205,8 @@ class HierarchicalBackend : public TeamBackend {
     }
   }
 
-  // In the root's node to all; each rail carries its slice to the other nodes; there to all.
+  // The root's node gets it first, each rail carries its slice to the other nodes, and each of
+  // these hands it to its ranks.
   void broadcast(const Call& call) {
     const int root_node = nodes_.node_of[static_cast<size_t>(call.peer)];
     auto* const data = static_cast<std::byte*>(call.output.mutable_data_ptr());

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Every rank is known to be there when the team meets, so whoever is late cannot come.
+// Every rank is known to be there when the team meets, so a rank that is late cannot come.
 constexpr auto kExchangeTime = 30s;
 
 Operation from_shm(shm::Kind kind) {

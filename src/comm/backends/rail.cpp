@@ -181,7 +181,7 @@ void Rail::all_reduce(const Call& call, const Slice& slice) {
   }
 }
 
-// So little that it came with the frames: every node sums for itself.
+// So little data came with the frames: every node computes the sum for itself.
 void Rail::reduce_inline(const Call& call, const Slice& slice) {
   const size_t count = slice.node.count;
   const size_t bytes = count * shm::element_bytes(slice.type);

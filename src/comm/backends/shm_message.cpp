@@ -42,7 +42,7 @@ class ShmMessage : public PendingWork {
     if (!is_finished && !membership_->failure() && !call_.deadline.expired()) {
       return false;
     }
-    messenger_->stop();  // from here on nobody touches the tensor
+    messenger_->stop();  // from here on no thread touches the tensor
     if (!error.empty()) {
       membership_->fail_call(call_, {Failure::Kind::Desync, error});
     }

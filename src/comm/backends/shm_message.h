@@ -17,10 +17,10 @@ class ShmMessages {
   ShmMessages(const ShmMessages&) = delete;
   ShmMessages& operator=(const ShmMessages&) = delete;
 
-  // A Send or Recv; `local_peer` is the other end among the ranks of this host.
+  // Starts a Send or Recv; `local_peer` is the other end among the ranks of this host.
   std::shared_ptr<WorkState> start(Call call, int local_peer);
 
-  // Until all messages have got through; false at the limit or if the group has failed.
+  // Waits until all messages have got through. Returns false at the limit, or if the group failed.
   bool drain(base::Deadline limit);
 
  private:

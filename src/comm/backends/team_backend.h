@@ -42,7 +42,7 @@ class TeamBackend : public Backend {
   // Every derived destructor calls it first: what is in flight uses the derived class.
   void end();
 
-  // All ranks call the same, not only those of this host's team, which finds that out by itself.
+  // Checks that all ranks call the same; those of this host's team find that out by themselves.
   virtual void compare_calls(const Call& /*call*/) {}
 
   const TeamOptions options_;

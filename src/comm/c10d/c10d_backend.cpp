@@ -82,7 +82,7 @@ class C10dWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   void synchronize() override { wait(kNoTimeout); }
 
-  // As c10d: true, or throws; also when only this wait's time is over.
+  // As in c10d, it returns true or throws, even when only this wait's time is over.
   bool wait(std::chrono::milliseconds timeout) override {
     if (timeout == kNoTimeout) {
       work_.wait();

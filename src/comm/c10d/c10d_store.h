@@ -13,7 +13,7 @@ namespace lockstep::comm {
 
 class C10dStore : public c10d::Store {
  public:
-  // All keys get `prefix` in front.
+  // Puts `prefix` before all keys.
   C10dStore(std::shared_ptr<base::StoreClient> client, std::string prefix,
             std::chrono::milliseconds timeout);
 

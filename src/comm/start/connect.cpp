@@ -74,8 +74,8 @@ std::unique_ptr<LocalTeam> try_team(const GroupSetup& setup, std::string& proble
   return team;
 }
 
-// A rank that drops its group at once closes its connections; whoever is still making theirs would
-// take that for a failure. So nobody has a group before all have one.
+// A rank that drops its group at once closes its connections. A rank that is still making its own
+// would take that for a failure, so no rank has a group before all of them have one.
 Connected once_all_are(const GroupSetup& setup, Connected connected) {
   setup.membership->gather("connected", "", setup.call);
   return connected;

@@ -22,7 +22,7 @@ struct Connected {
   std::string reason;  // "all 4 ranks share this host": why this backend and not the others
 };
 
-// Throws UsageError if LOCKSTEP_BACKEND or LOCKSTEP_WIRE hold what nobody knows.
+// Throws UsageError if LOCKSTEP_BACKEND or LOCKSTEP_WIRE has a value that is not known.
 void check_backend_variables();
 
 // Collective. Throws UsageError if the backend that was asked for cannot serve these ranks.

@@ -7,14 +7,14 @@
 namespace lockstep::comm {
 
 struct HostCores {
-  // That the group's ranks on this machine may use, all together, and that their CPU quotas allow.
+  // The cores that the group's ranks on this machine may use together, within their CPU quotas.
   int num_cores = 1;
   int num_ranks = 1;  // of the group, on this machine
 };
 
-// Collective: of every rank's machine, in the order of the ranks, and so the same answer on each.
-// A machine is one boot of a kernel: emulated nodes share its cores, ranks that are bound to cores
-// of their own have them together.
+// Collective. Returns the cores of every rank's machine, in the order of the ranks; the answer is
+// the same on each. A machine is one boot of a kernel: emulated nodes share its cores, and ranks
+// that are bound to cores of their own have them together.
 std::vector<HostCores> host_cores(Group& group);
 
 }  // namespace lockstep::comm

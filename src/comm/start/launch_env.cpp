@@ -20,13 +20,14 @@ struct Names {
   const char* size;
 };
 
-// What `lockstep run` refuses is no better where another launcher passes it on.
+// A secret that `lockstep run` refuses is refused from another launcher too.
 std::string read_secret(const base::Env& env) {
   const std::string secret = env.text("LOCKSTEP_JOB_SECRET").value_or("");
   const std::string weakness = secret.empty() ? "" : base::secret_weakness(secret);
   if (!weakness.empty()) {
     throw UsageError(
-        "init: LOCKSTEP_JOB_SECRET can be guessed by who listens to the network: {}, and {} bits "
+        "init: LOCKSTEP_JOB_SECRET can be guessed by anyone who listens to the network: {}, and {} "
+        "bits "
         "are needed; make one for all ranks: openssl rand -hex 32",
         weakness, base::kMinSecretBits);
   }

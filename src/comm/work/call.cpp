@@ -55,7 +55,7 @@ std::string elements_text(const CallLabel& label) {
   return fmt::format("{}, {} elements", c10::toString(label.type), label.count);
 }
 
-// What stands in the brackets.
+// Returns what stands in the brackets.
 std::string details(const CallLabel& label) {
   switch (label.operation) {
     case Operation::AllReduce:

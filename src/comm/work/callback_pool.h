@@ -1,7 +1,7 @@
 #pragma once
 
 // Where callbacks of users run: on threads of their own, so that they may wait for other
-// operations, destroy the group, or fail, and harm nobody who moves data.
+// operations, destroy the group, or fail, without harm to the threads that move data.
 
 #include <functional>
 

@@ -27,7 +27,7 @@ void PendingWork::on_done(std::function<void(std::exception_ptr)> callback) {
   }
 }
 
-// On a thread that may wait for the failure.
+// Calls `callback` on a thread that may wait for the failure.
 void PendingWork::call_on_failure(std::function<void(std::exception_ptr)> callback) {
   run_callback(
       [self = shared_from_this(), callback = std::move(callback)] { callback(self->outcome()); });

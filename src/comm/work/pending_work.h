@@ -1,6 +1,6 @@
 #pragma once
 
-// Operations that somebody else carries out and reports: Gloo, the messenger.
+// Operations that another part carries out and reports: Gloo, or the messenger.
 
 #include <memory>
 #include <string>
@@ -32,7 +32,7 @@ class PendingWork : public WorkState, public std::enable_shared_from_this<Pendin
 
   void begin();  // it is in flight
   void finish(const std::string& error);
-  void drop();  // nobody will report it any more, because the group fails or has failed
+  void drop();  // there will be no report any more, because the group fails or has failed
   Report await_report(base::Deadline limit);  // or the deadline, or the group's failure
 
   const Call call_;

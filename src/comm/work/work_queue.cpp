@@ -45,7 +45,7 @@ class WorkQueue::Item : public WorkState, public std::enable_shared_from_this<It
     callback(error_);
   }
 
-  // By whoever runs the queue, without its lock.
+  // The thread that runs the queue calls it, without the queue's lock.
   void execute() {
     std::exception_ptr error;
     try {

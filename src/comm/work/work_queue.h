@@ -4,8 +4,8 @@
 //
 // A blocking operation that finds the queue empty runs on the calling thread, at no cost. Those
 // started asynchronously run on a thread of the queue, which is started with the first of them and
-// sleeps while there is nothing to do; a caller that waits for one which nobody runs yet runs the
-// queue itself up to it.
+// sleeps while there is nothing to do. A caller that waits for one that is not running yet runs the
+// queue up to it by itself.
 
 #include <condition_variable>
 #include <deque>
@@ -31,7 +31,7 @@ class WorkQueue {
   void run(const Call& call);
   std::shared_ptr<WorkState> push(Call call);
 
-  // Until everything has been carried out; false at the limit.
+  // Waits until everything has been carried out. Returns false at the limit.
   bool drain(base::Deadline limit);
 
   // Ends the thread once the queue is empty. No calls may follow.
@@ -40,14 +40,15 @@ class WorkQueue {
  private:
   class Item;
 
-  void serve();                                            // the thread
-  void execute_front(std::unique_lock<std::mutex>& lock);  // queue not empty, nobody busy
+  void serve();  // the thread
+  // The queue must not be empty, and no thread may be running it.
+  void execute_front(std::unique_lock<std::mutex>& lock);
 
   const Execute execute_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Item>> queue_;
-  bool is_busy_ = false;  // somebody carries out a call
+  bool is_busy_ = false;  // a thread carries out a call
   bool is_stopping_ = false;
   std::thread thread_;
 };

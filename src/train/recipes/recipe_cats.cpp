@@ -8,9 +8,9 @@
 #include "data/cat_pictures.h"
 #include "data/picture_jitter.h"
 #include "models/small_convnet.h"
-#include "train/classifier_task.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/classifier_task.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep::train {
 namespace {

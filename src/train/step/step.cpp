@@ -1,4 +1,4 @@
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <algorithm>
 #include <bit>
@@ -56,9 +56,8 @@ StepRunner::StepRunner(TrainingTask& task, Group group, const TrainerOptions& op
       in_tree_(std::has_single_bit(static_cast<unsigned>(pieces.num_all)) ||
                pieces.num_all == group_.size()),
       buffers_(buffers_of(*module_)),
-      reducer_(std::make_shared<Reducer>(
-          module_, group_,
-          DdpOptions{.shards = in_tree_ && pieces.num_all != group_.size() ? pieces.num_all : 0})),
+      reducer_(module_, group_,
+               {.shards = in_tree_ && pieces.num_all != group_.size() ? pieces.num_all : 0}),
       optimizer_(make_optimizer(*module_, options)),
       average_(*module_, options.ema_decay),
       bad_steps_(options),
@@ -80,7 +79,7 @@ double StepRunner::run(const Inputs& inputs) {
   const double scale = loss_scale_.value();
   const double max_norm =
       options_.clip_norm > 0 ? options_.clip_norm * scale : std::numeric_limits<double>::infinity();
-  const double grad_norm = reducer_->clip_grad_norm(max_norm) / scale;
+  const double grad_norm = reducer_.clip_grad_norm(max_norm) / scale;
   const bool is_scale_overflow = loss_scale_.update(std::isfinite(grad_norm));
   if (inputs.before_update) {
     inputs.before_update();
@@ -111,9 +110,9 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
   TaskOutput output;
   {
     const Autocast autocast(options_.precision);
-    reducer_->begin_forward();
+    reducer_.begin_forward();
     output = task_.forward(batch);
-    reducer_->end_forward({output.loss});
+    reducer_.end_forward({output.loss});
   }
   const double share = in_tree_ ? 1 : 1.0 / pieces_.num_local;
   const double factor = share * loss_scale_.value();

@@ -1,4 +1,4 @@
-#include "train/byte_text.h"
+#include "train/recipes/byte_text.h"
 
 #include <span>
 #include <string_view>
@@ -39,7 +39,7 @@ class ByteText : public Dataset {
   int64_t sequence_length_;
 };
 
-// Of JSON lines the texts, each with the end of a line behind it; else all there is.
+// Returns the texts of JSON lines, each with a newline after it; of other files, all there is.
 std::string read_documents(const std::string& file) {
   const data::TextInput input = data::open_text_input(file);
   const std::string all = input.source->read_text(0, input.source->size());

@@ -1,4 +1,4 @@
-#include "train/bad_steps.h"
+#include "train/step/bad_steps.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr int64_t kStepsToLearn = 20;  // before them nobody knows what is usual
+constexpr int64_t kStepsToLearn = 20;  // before them it is not known what is usual
 constexpr double kSlowness = 50;       // steps over which the average forgets
 
 }  // namespace

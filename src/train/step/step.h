@@ -11,15 +11,15 @@
 #include <lockstep/ddp/reducer.h>
 #include <lockstep/train/trainer.h>
 
-#include "train/average.h"
-#include "train/bad_steps.h"
 #include "train/data_order.h"
-#include "train/optimizer.h"
-#include "train/precision.h"
+#include "train/step/average.h"
+#include "train/step/bad_steps.h"
+#include "train/step/optimizer.h"
+#include "train/step/precision.h"
 
 namespace lockstep::train {
 
-// What was seen by all ranks since it was last asked.
+// What all ranks have seen since the last call of take_sums().
 struct SeenSums {
   double loss = 0;  // mean of the pieces' losses
   int64_t num_counted = 0;
@@ -40,10 +40,10 @@ class StepRunner {
   // Collective. Returns the norm of all gradients, before clipping.
   double run(const Inputs& inputs);
 
-  // Collective: summed in the order of the pieces, the same bits whatever the number of ranks.
+  // Collective. Sums in the order of the pieces, so the bits do not depend on the number of ranks.
   SeenSums take_sums();
 
-  // Collective: rank 0's, on all ranks.
+  // Collective. Gives all ranks rank 0's buffers.
   void share_buffers();
 
   Optimizer& optimizer() { return *optimizer_; }
@@ -61,7 +61,7 @@ class StepRunner {
   Pieces pieces_;
   bool in_tree_;  // pieces are the reducer's shards; else they add up under no_sync()
   std::vector<at::Tensor> buffers_;
-  std::shared_ptr<Reducer> reducer_;
+  Reducer reducer_;
   std::unique_ptr<Optimizer> optimizer_;
   ParameterAverage average_;
   BadSteps bad_steps_;

@@ -1,4 +1,4 @@
-#include "train/optimizer.h"
+#include "train/step/optimizer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>

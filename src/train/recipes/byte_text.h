@@ -13,8 +13,8 @@ namespace lockstep::train {
 
 inline constexpr int64_t kByteVocabulary = 256;
 
-// The files (paths or s3://), one behind the other, in memory; of NAME.jsonl the field "text" of
-// each line, and the end of a line. Sample i is bytes [i*T, (i+1)*T), as input and as target.
+// Reads the files (paths or s3://), one after another, into memory; of NAME.jsonl the field "text"
+// of each line, and the end of a line. Sample i is bytes [i*T, (i+1)*T), as input and as target.
 // Throws IoError, FormatError for a line that is no such object, and UsageError for less than one
 // sample.
 std::shared_ptr<const Dataset> open_byte_text(const std::vector<std::string>& files,

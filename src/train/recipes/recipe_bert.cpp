@@ -2,19 +2,21 @@
 #include <ATen/core/grad_mode.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/data/text_data.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
-#include "train/classifier_task.h"
+#include "data/only_label.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/classifier_task.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep::train {
 namespace {
 
-// What stands behind the last id that is no padding is not seen. The same id inside a text is:
+// What comes after the last id that is not padding is not seen. The same id inside a text is:
 // where a tokenizer has no padding, texts are filled up with an id that they may hold.
 BertInput masked(const at::Tensor& ids_BT, int64_t padding) {
   const at::Tensor is_seen_BT = ids_BT.ne(padding).flip(1).cumsum(1).flip(1).gt(0);
@@ -92,7 +94,7 @@ class BertClassify : public Recipe {
     Ingredients made;
     made.samples = "texts";
     if (options.with_data) {
-      open(made, text, options.judges_only);
+      open(made, text, options, group);
     }
     made.files = tokenizer_files(text.tokenizer);
     const BertForSequenceClassification model = make_model(group, options, made.files);
@@ -116,16 +118,32 @@ class BertClassify : public Recipe {
   }
 
  private:
-  void open(Ingredients& made, const LabelledTextOptions& text, bool judges_only) const {
-    if (held_out_.empty()) {
-      hold_out(made, open_labelled_text(train_, text), held_out_share_);
-      return;
+  void open(Ingredients& made, const LabelledTextOptions& text, const MakeOptions& options,
+            const Group& group) const {
+    std::shared_ptr<const Dataset> train;
+    if (!options.judges_only || held_out_.empty()) {
+      train = open_labelled_text(train_, text);
     }
-    const auto train = judges_only ? nullptr : open_labelled_text(train_, text);
-    hold_out(made, train, open_labelled_text(held_out_, text), held_out_);
+    if (!options.judges_only && group.rank() == 0) {
+      warn_of_one_label(*train);
+    }
+    if (held_out_.empty()) {
+      hold_out(made, train, held_out_share_);
+    } else {
+      hold_out(made, train, open_labelled_text(held_out_, text), held_out_);
+    }
   }
 
-  // And its config.json.
+  void warn_of_one_label(const Dataset& train) const {
+    if (const auto label = data::only_label(train)) {
+      log::warn("train",
+                "all labels of {} are {}, so a model only learns to answer {}; give texts of every "
+                "class, or look whether data.label_field = \"{}\" is the field that was meant",
+                train_, *label, *label, text_.label_field);
+    }
+  }
+
+  // Adds the model's config.json to `files`.
   BertForSequenceClassification make_model(Group& group, const MakeOptions& options,
                                            ModelFiles& files) const {
     constexpr const char* kArchitecture = "BertForSequenceClassification";

@@ -71,7 +71,7 @@ class Recipe {
   const TrainerOptions& options() const { return options_; }
   TrainerOptions& options() { return options_; }
   const std::string& effective() const { return effective_; }
-  // With what files decided; remembered() has every path absolute too, for a checkpoint.
+  // These include what files decided. remembered(), for a checkpoint, makes every path absolute.
   std::string effective(const Ingredients& made) const;
   std::string remembered(const Ingredients& made) const;
   const std::vector<DataSource>& sources() const { return sources_; }
@@ -90,17 +90,17 @@ std::unique_ptr<Recipe> read_recipe(base::Config& config);
 
 std::vector<std::string> recipe_names();
 
-// Of each recipe: reads [model] and [data] and its own defaults of the rest.
+// Each of these reads [model] and [data] of its recipe, and has its own defaults for the rest.
 std::unique_ptr<Recipe> read_cats(base::Config& config);
 std::unique_ptr<Recipe> read_mytransformer(base::Config& config);
 std::unique_ptr<Recipe> read_gpt2(base::Config& config);
 std::unique_ptr<Recipe> read_bert_classify(base::Config& config);
 std::unique_ptr<Recipe> read_resnet50(base::Config& config);
 
-// For a source that may be missing: none if it is empty.
+// Returns the location of a source, or nothing if it is empty.
 std::vector<std::string> if_given(const std::string& location);
 
-// Of a folder of published weights: what decides a model.
+// Whether this file of a folder of published weights decides what the model is.
 bool is_model_file(const std::string& path);
 
 // The model that a checkpoint's config.json describes, its parameters as memory came; nothing if
@@ -127,7 +127,7 @@ TrainerData split_held_out(const std::shared_ptr<const Dataset>& data, const Hel
                            std::shared_ptr<const Dataset> judged = nullptr);
 
 // Sets made.data and the sentence: a drawn share of `data`, or, if `given` is there, all of `data`
-// and `given`, which came from `place`. `data` may be null then: nobody trains.
+// and `given`, which came from `place`. `data` may be null then, where nothing is trained.
 void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,
               const HeldOutShare& share, std::shared_ptr<const Dataset> judged = nullptr);
 void hold_out(Ingredients& made, const std::shared_ptr<const Dataset>& data,

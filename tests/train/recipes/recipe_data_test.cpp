@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,14 +12,15 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/data/distributed_sampler.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "support/temp_folder.h"
-#include "train/byte_text.h"
-#include "train/recipe.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/recipe.h"
 #include "train/tiny_bert.h"
 
 namespace lockstep {
@@ -28,6 +30,7 @@ using test::TempFolder;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 train::Ingredients make(const std::string& toml) {
@@ -249,6 +252,21 @@ TEST(Bert, ALineWithoutATextIsFoundAtTheStart) {
               ThrowsMessage<FormatError>(AllOf(HasSubstr("a.jsonl:2"), HasSubstr("\"text\""))));
   EXPECT_THAT([&] { make(bert_recipe(folder, 9, "text,label\nfine,1\n")); },
               ThrowsMessage<FormatError>(HasSubstr("each line must be an object of its own")));
+}
+
+TEST(Bert, LabelsThatAreAllEqualAreToldOnce) {
+  const TempFolder folder;
+  std::string told;
+  log::set_sink([&](log::Level, std::string_view line) { told += std::string(line) + "\n"; });
+  make(bert_recipe(folder, 9,
+                   "{\"text\": \"fine\", \"label\": 1}\n{\"text\": \"a\", \"label\": 1}\n"));
+  const std::string of_equal = std::exchange(told, "");
+  make(bert_recipe(folder, 9,
+                   "{\"text\": \"fine\", \"label\": 1}\n{\"text\": \"a\", \"label\": 0}\n"));
+  log::set_sink({});
+  EXPECT_THAT(of_equal, AllOf(HasSubstr("a.jsonl are 1, so a model only learns to answer 1"),
+                              HasSubstr("data.label_field = \"label\"")));
+  EXPECT_THAT(told, Not(HasSubstr("all labels")));
 }
 
 TEST(Bert, ALabelThatTheModelHasNotIsNamedWithItsPlace) {

@@ -15,10 +15,10 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "storage/storage.h"
-#include "train/byte_text.h"
-#include "train/list_text.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/list_text.h"
+#include "train/recipes/recipe.h"
 #include "weights/agree.h"
 
 namespace lockstep::train {
@@ -169,7 +169,7 @@ void TextSettings::open(Ingredients& made, const OpenOptions& options, Group& gr
   hold_out(made, data, open_text(held_out, to, vocab_size, group), held_out);
 }
 
-// What a text is made of, in both directions, and its files. What the tokenizer has of special ids.
+// Adds what turns text into ids and back, and its files. Returns the tokenizer's special ids.
 std::optional<SpecialIds> add_text(Ingredients& made, const TextSettings& text,
                                    int64_t vocab_size) {
   if (text.has_bytes()) {
@@ -320,7 +320,7 @@ class Gpt2Recipe : public Recipe {
       const ModelConfig builtin = builtin_config(config_);
       const auto* options = std::get_if<GPT2Options>(&builtin.options);
       if (options == nullptr) {
-        throw UsageError("model.config = \"{}\" is no GPT-2 but a {}", config_,
+        throw UsageError("model.config = \"{}\" is not a GPT-2 but a {}", config_,
                          builtin.architecture);
       }
       model_ = *options;

@@ -10,10 +10,10 @@
 #include "data/cat_pictures.h"
 #include "data/image_batch.h"
 #include "data/image_names.h"
-#include "train/classifier_task.h"
-#include "train/list_text.h"
 #include "train/option_ranges.h"
-#include "train/recipe.h"
+#include "train/recipes/classifier_task.h"
+#include "train/recipes/list_text.h"
+#include "train/recipes/recipe.h"
 
 namespace lockstep::train {
 namespace {
@@ -64,7 +64,7 @@ class Resnet50 : public Recipe {
     check_held_out();
     if (!std::holds_alternative<ResNetOptions>(builtin_config(config_).options)) {
       throw UsageError(
-          "model.config = \"{}\" is no ResNet; known: resnet18, resnet34, resnet50, "
+          "model.config = \"{}\" is not a ResNet; known: resnet18, resnet34, resnet50, "
           "resnet101, resnet152",
           config_);
     }
@@ -126,7 +126,7 @@ class Resnet50 : public Recipe {
     }
   }
 
-  // Of data that do not name their classes.
+  // This is for data that do not name their classes.
   int64_t num_labels() const {
     return num_classes_ > 0 ? num_classes_ : shards_.empty() ? data::kPictureClasses : 1000;
   }
@@ -135,7 +135,7 @@ class Resnet50 : public Recipe {
     return data.train ? data.train->classes() : std::vector<std::string>{};
   }
 
-  // With one for each output, also where model.num_classes leaves room for classes to come.
+  // Returns one for each output, even if model.num_classes leaves room for classes to come.
   std::vector<std::string> labels(const TrainerData& data) const {
     std::vector<std::string> names = class_names(data);
     while (!names.empty() && std::ssize(names) < num_classes_) {

@@ -1,4 +1,4 @@
-#include "train/average.h"
+#include "train/step/average.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>

@@ -27,10 +27,10 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // With the gradients in the parameters' grad(); one without a gradient is not changed.
+  // Uses the gradients in the parameters' grad(); one without a gradient is not changed.
   virtual void step(double lr) = 0;
 
-  // What it remembers, under the parameters' names: the same tensors from the start to the end, so
+  // Returns its memory under the parameters' names: the same tensors from start to end, so
   // that a checkpoint can be read into them.
   virtual std::vector<NamedTensor> state() const = 0;
 

@@ -12,7 +12,7 @@
 namespace lockstep::train {
 
 // While it lives, libtorch runs matrix products and convolutions of this thread in the precision
-// given; Float32: as ever.
+// given. Float32 changes nothing.
 class Autocast {
  public:
   explicit Autocast(Precision precision, at::DeviceType device = at::kCPU);
@@ -27,14 +27,15 @@ class Autocast {
   at::ScalarType old_type_ = at::kBFloat16;
 };
 
-// Losses are multiplied by it before backward and gradients divided by it afterwards. Halved when a
-// gradient overflowed, doubled after many steps in which none did. 1 and constant but for Float16.
+// Losses are multiplied by it before backward and gradients divided by it afterwards. It is halved
+// when a gradient overflowed and doubled after many steps in which none did. It is 1 without
+// Float16.
 class LossScale {
  public:
   explicit LossScale(Precision precision);
 
   double value() const { return value_; }
-  // After each step. True if the gradient overflowed and the scale was lowered for it: an ordinary
+  // Call it after each step. True if the gradient overflowed and the scale was lowered: an ordinary
   // event, unlike an overflow that no lower scale can mend.
   bool update(bool is_finite);
 

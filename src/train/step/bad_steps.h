@@ -1,6 +1,6 @@
 #pragma once
 
-// Which steps are too bad to take: see trainer.h.
+// Decides which steps are too bad to take; see trainer.h.
 
 #include <cstdint>
 
@@ -16,12 +16,12 @@ class BadSteps {
   // is to stop.
   bool accept(int64_t step, double grad_norm);
 
-  // A step was left out for a reason that is not its own: counted, and nothing else.
+  // Counts a step that was left out for a reason of others.
   void count_left_out() { ++num_all_; }
 
   int64_t num_all() const { return num_all_; }
 
-  // All it remembers, as text, bit for bit.
+  // Returns all that it remembers as text, bit for bit.
   std::string state() const;
   void restore(const std::string& state);
 

@@ -1,4 +1,4 @@
-#include "train/recipe.h"
+#include "train/recipes/recipe.h"
 
 #include <string>
 
@@ -11,8 +11,8 @@
 #include <lockstep/models/gpt2.h>
 
 #include "support/temp_folder.h"
-#include "train/byte_text.h"
-#include "train/list_text.h"
+#include "train/recipes/byte_text.h"
+#include "train/recipes/list_text.h"
 #include "train/trainer_config.h"
 
 namespace lockstep {
@@ -242,9 +242,9 @@ TEST(Recipes, RefuseWhatCannotBe) {
   refuses("recipe = \"mytransformer\"\n[data]\nsequence_length = 129", "128 positions");
   refuses("recipe = \"mytransformer\"\n[model]\nhidden_size = 130", "4 heads");
   refuses("recipe = \"mytransformer\"\n[data]\ntext = \"\"", "data.tokens");
-  refuses("recipe = \"gpt2\"\n[model]\nconfig = \"resnet50\"", "is no GPT-2");
+  refuses("recipe = \"gpt2\"\n[model]\nconfig = \"resnet50\"", "is not a GPT-2");
   refuses("recipe = \"bert-classify\"\n[model]\npretrained = \"\"", "the folder of a BERT");
-  refuses("recipe = \"resnet50\"\n[model]\nconfig = \"gpt2\"", "is no ResNet");
+  refuses("recipe = \"resnet50\"\n[model]\nconfig = \"gpt2\"", "is not a ResNet");
   refuses("recipe = \"resnet50\"\n[data]\nfolder = \"a\"\nshards = \"b.tar\"", "one of them");
   refuses("recipe = \"resnet50\"\n[data]\nshards = \"a.tar\"\nheld_out_folder = \"b\"",
           "set data.held_out_shards");

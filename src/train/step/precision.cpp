@@ -1,4 +1,4 @@
-#include "train/precision.h"
+#include "train/step/precision.h"
 
 #include <sstream>
 
