@@ -9,6 +9,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
+#include "base/hash.h"
 #include "checkpoint/texts.h"
 #include "checkpoint_files/checkpoint_list.h"
 #include "weights/agree.h"
@@ -108,9 +109,7 @@ std::string read_verified(const std::string& path, const checkpoint_files::Manif
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), stored.size_bytes);
   }
   std::string text = source->read_text(0, source->size());
-  checkpoint_files::ShardHash hash;
-  hash.add(text.data(), text.size());
-  if (const std::string found = hash.hex(); found != stored.xxh3) {
+  if (const std::string found = base::xxh3_hex(text); found != stored.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, stored.xxh3);
   }
   return text;

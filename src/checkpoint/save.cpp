@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/hash.h"
 #include "checkpoint/texts.h"
 #include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/points.h"
@@ -108,9 +109,9 @@ std::string Save::write_shard() {
   const int rank = parts_.group.rank();
   const std::string file = parts_.place.shard_file(plan_, rank, parts_.group.size());
   const auto sink = parts_.place.open_shard(plan_, file, share_.file_bytes);
-  checkpoint_files::ShardHash hash;
+  base::Xxh3 hash;
   const auto append = [&](std::span<const std::byte> bytes) {
-    hash.add(bytes.data(), bytes.size());  // first: it is in the cache for what follows
+    hash.add(bytes);  // first: it is in the cache for what follows
     sink->append(bytes);
   };
   append(std::as_bytes(std::span(share_.head)));
@@ -147,13 +148,12 @@ void Save::write_attachments() {
   }
   for (const auto& [name, text] : *info_.attachments) {
     const std::string file = parts_.place.attachment_file(plan_, name);
-    checkpoint_files::ShardHash hash;
-    hash.add(text.data(), text.size());
     const auto sink = parts_.place.open_shard(plan_, file, text.size());
     sink->append(std::as_bytes(std::span(text)));
     sink->finish();
     attachments_.push_back(
-        {.name = name, .stored = {.file = file, .size_bytes = text.size(), .xxh3 = hash.hex()}});
+        {.name = name,
+         .stored = {.file = file, .size_bytes = text.size(), .xxh3 = base::xxh3_hex(text)}});
   }
 }
 

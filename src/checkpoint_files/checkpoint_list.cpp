@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint_files/verify.h>
 
+#include "base/hash.h"
 #include "base/unique_fd.h"
 #include "checkpoint_files/own_files.h"
 #include "formats/tensor_info.h"
@@ -188,12 +189,12 @@ void verify_file(const std::string& path, const Manifest& manifest, size_t which
   const storage::ReadOptions reads{
       .num_threads = storage::is_remote(path) ? kRemoteReads : 1,
       .chunk_bytes = storage::is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
-  ShardHash hash;
+  base::Xxh3 hash;
   for (uint64_t offset = 0; offset < shard.size_bytes; offset += kReadBytes) {
     const std::span<std::byte> bytes(memory.data(),
                                      std::min<uint64_t>(kReadBytes, shard.size_bytes - offset));
     storage::read_parallel(*source, offset, bytes, reads);
-    hash.add(bytes.data(), bytes.size());
+    hash.add(bytes);
   }
   if (const std::string found = hash.hex(); found != shard.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, shard.xxh3);

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/hash.h"
 #include "storage/digest.h"
 #include "storage/fetch_source.h"
 #include "storage/folder_storage.h"
@@ -134,7 +135,7 @@ class Fetcher {
       const uint64_t offset = i * kFetchChunk;
       std::vector<std::byte> chunk(std::min<uint64_t>(kFetchChunk, from.size() - offset));
       from.read_at(offset, chunk);
-      sums[i] = chunk_sum(chunk);
+      sums[i] = base::xxh3(chunk);
       part.write_at(offset, chunk);
     });
     return sums;

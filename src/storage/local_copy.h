@@ -29,7 +29,6 @@ struct FetchStamp {
 };
 
 // XXH3 of each chunk, in order, and of all of them.
-uint64_t chunk_sum(std::span<const std::byte> chunk);
 std::string sum_text(const std::vector<uint64_t>& sums);
 std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads);
 

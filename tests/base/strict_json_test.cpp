@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string refusal_of(const std::string& text) {
   try {
     base::parse_strict_json("x", text);
   } catch (const FormatError& error) {
@@ -24,13 +24,14 @@ TEST(StrictJson, ReadsWhatIsJson) {
 }
 
 TEST(StrictJson, RefusesTheRestWithFileAndPlace) {
-  EXPECT_EQ(refusal("{\n\"a\": }"), "x: it is not JSON in UTF-8 at offset 8 (line 2)");
-  EXPECT_EQ(refusal("{\"\xff\": 1}"), "x: it is not JSON in UTF-8 at offset 3 (line 1)");
-  EXPECT_EQ(refusal(R"({"a": {"b": 1, "b": 2}})"),
+  EXPECT_EQ(refusal_of("{\n\"a\": }"), "x: it is not JSON in UTF-8 at offset 8 (line 2)");
+  EXPECT_EQ(refusal_of("{\"\xff\": 1}"), "x: it is not JSON in UTF-8 at offset 3 (line 1)");
+  EXPECT_EQ(refusal_of(R"({"a": {"b": 1, "b": 2}})"),
             "x: it names \"b\" twice; which of them is meant?");
-  EXPECT_EQ(refusal("[1e999]"), "x: it has a number beyond all limits");
-  EXPECT_EQ(refusal(std::string(32, '[') + std::string(32, ']')), "");
-  EXPECT_EQ(refusal(std::string(40, '[') + std::string(40, ']')), "x: it is nested deeper than 32");
+  EXPECT_EQ(refusal_of("[1e999]"), "x: it has a number beyond all limits");
+  EXPECT_EQ(refusal_of(std::string(32, '[') + std::string(32, ']')), "");
+  EXPECT_EQ(refusal_of(std::string(40, '[') + std::string(40, ']')),
+            "x: it is nested deeper than 32");
 }
 
 TEST(Quoted, ShowsNothingThatATerminalObeys) {
