@@ -250,7 +250,7 @@ void check_digests(const Weights& weights, Group& group) {
       return;
     }
     for (const weights::CatalogFile& file : weights.catalog().files) {
-      const auto sidecar = storage::open_source(file.location + formats::kSidecarSuffix);
+      const auto sidecar = storage::open_source(file.location + base::kSidecarSuffix);
       formats::verify_sidecar(*storage::open_source(file.opened),
                               formats::read_sidecar(*sidecar, file.location));
     }
