@@ -4,8 +4,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/utf8.h"
 #include "tokenizers/bert_words.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -109,7 +109,7 @@ const char* WordPiece::end_of_part(const char* at, const char* end) const {
       ++at;
     } else if (role == Role::High) {
       const char* next = at;
-      if (stands_alone(next_code_point(next))) {
+      if (stands_alone(base::next_code_point(next))) {
         return at == begin ? next : at;
       }
       at = next;
@@ -134,7 +134,7 @@ void WordPiece::append_part(std::string_view part, EncodeScratch& scratch) const
 void WordPiece::append_word(std::string_view word, IdList& ids) const {
   const size_t before = ids.size();
   bool is_known = word.size() <= settings_.max_word_points ||
-                  count_code_points(word) <= settings_.max_word_points;
+                  base::count_code_points(word) <= settings_.max_word_points;
   const TokenTrie* trie = &beginnings_;
   while (is_known && !word.empty()) {
     const TokenTrie::Match match = trie->longest(word);
