@@ -148,11 +148,12 @@ std::string show_text() {
 // The `lockstep` beside this program, as short as it can be typed from here.
 std::string program_path() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
+  std::string absolute;
+  try {
+    absolute = std::filesystem::path(base::own_program()).parent_path() / "lockstep";
+  } catch (const IoError&) {
     return "lockstep";
   }
-  const std::string absolute = self.parent_path() / "lockstep";
   const std::string relative = std::filesystem::proximate(absolute, error);
   return error || relative.starts_with("..") ? absolute : relative;
 }

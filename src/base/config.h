@@ -110,7 +110,4 @@ class Config {
   std::map<std::string, ConfigPath> paths_;
 };
 
-// The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.
-std::string nearest(const std::string& name, const std::vector<std::string>& names);
-
 }  // namespace lockstep::base

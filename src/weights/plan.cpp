@@ -8,9 +8,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
 #include "base/hash.h"
 #include "base/round.h"
+#include "base/text.h"
 
 namespace lockstep::weights {
 
