@@ -20,6 +20,7 @@
 #include "base/config.h"
 #include "base/env.h"
 #include "base/process/process.h"
+#include "comm/agree.h"
 #include "comm/start/launch_env.h"
 #include "data/cat_pictures.h"
 #include "data/picture_text.h"
@@ -27,7 +28,6 @@
 #include "told_once.h"
 #include "train/recipe.h"
 #include "train/report.h"
-#include "weights/agree.h"
 
 namespace lockstep {
 namespace {
@@ -275,7 +275,7 @@ int train(const TrainRequest& request, Group& group) {
                                 .program = program_path(),
                                 .samples = made.samples,
                                 .num_parameters = models::num_parameters(*made.task->module()),
-                                .nodes = weights::gather_numbers(group, node_number()),
+                                .nodes = comm::gather_numbers(group, node_number()),
                                 .result = result};
   if (group.rank() == 0) {
     print_line(request.json ? train::result_json(report) : train::result_text(report));

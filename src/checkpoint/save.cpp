@@ -8,9 +8,9 @@
 #include <lockstep/base/log.h>
 
 #include "base/hash.h"
-#include "checkpoint/texts.h"
 #include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/points.h"
+#include "comm/agree.h"
 
 namespace lockstep::checkpoint {
 
@@ -26,7 +26,8 @@ int64_t seconds_now() {
 
 // Collective.
 void throw_first(Group& group, const std::string& error) {
-  if (const std::string first = first_text(gather_texts(group, error)); !first.empty()) {
+  if (const std::string first = comm::first_text(comm::gather_texts(group, error));
+      !first.empty()) {
     throw IoError(first);
   }
 }
@@ -70,7 +71,7 @@ SaveResult Save::run() {
 void Save::run_steps(SaveResult& result) {
   Group& group = parts_.group;
   const bool leads = group.rank() == 0;
-  throw_first(group, failure_of([&] {
+  throw_first(group, comm::failure_of([&] {
                 if (leads) {
                   parts_.owner->check();
                   parts_.place.prepare(plan_);
@@ -78,14 +79,14 @@ void Save::run_steps(SaveResult& result) {
               }));
   checkpoint_files::pass(checkpoint_files::SavePoint::Prepared);
   std::string report;
-  const std::string error = failure_of([&] {
+  const std::string error = comm::failure_of([&] {
     if (leads) {
       write_attachments();
     }
     report = write_shard();
   });
   // An error has no braces around it.
-  const auto reports = gather_texts(group, error.empty() ? report : "!" + error);
+  const auto reports = comm::gather_texts(group, error.empty() ? report : "!" + error);
   for (const std::string& other : reports) {
     if (other.starts_with('!')) {
       throw IoError(other.substr(1));
@@ -97,7 +98,7 @@ void Save::run_steps(SaveResult& result) {
     result.bytes += report_of_rank.at("bytes").get<uint64_t>() +
                     report_of_rank.at("attached_bytes").get<uint64_t>();
   }
-  throw_first(group, failure_of([&] {
+  throw_first(group, comm::failure_of([&] {
                 if (leads) {
                   parts_.place.commit(plan_,
                                       checkpoint_files::manifest_text(make_manifest(reports)));

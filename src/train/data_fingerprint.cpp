@@ -10,9 +10,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/digest.h"
-#include "checkpoint/texts.h"
+#include "comm/agree.h"
 #include "storage/storage.h"
-#include "weights/agree.h"
 
 namespace lockstep::train {
 namespace {
@@ -135,15 +134,15 @@ Json describe(const Dataset& data, Group& group) {
   const int64_t size = data.size();
   const int64_t count = std::min(size, kNumSamples);
   std::string mine;  // digests of every size()-th sample
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     for (int64_t i = group.rank(); i < count; i += group.size()) {
       const int64_t index = i + 1 == count ? size - 1 : i * (size / count);
       const std::string digest = sample_digest(data, index);
       mine += sample_digest(data, index) == digest ? digest : std::string(kDigits, '?');
     }
   });
-  weights::throw_together(group, error);
-  const std::vector<std::string> all = checkpoint::gather_texts(group, mine);
+  comm::throw_together(group, error);
+  const std::vector<std::string> all = comm::gather_texts(group, mine);
   base::Digest content = base::Digest::sha256();
   bool is_known = true;
   for (int64_t i = 0; i < count; ++i) {
@@ -188,20 +187,19 @@ std::string difference(const std::string& key, const Json& then, const Json& now
 
 std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& group) {
   std::string text;
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() != 0) {
-                              return;
-                            }
-                            Json json = Json::object();
-                            for (const DataSource& source : sources) {
-                              if (!source.locations.empty() || !source.word.empty()) {
-                                json[source.key] = describe(source);
-                              }
-                            }
-                            text = json.dump();
-                          }));
-  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
-  return {bytes.begin(), bytes.end()};
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() != 0) {
+                           return;
+                         }
+                         Json json = Json::object();
+                         for (const DataSource& source : sources) {
+                           if (!source.locations.empty() || !source.word.empty()) {
+                             json[source.key] = describe(source);
+                           }
+                         }
+                         text = json.dump();
+                       }));
+  return comm::broadcast_text(group, text);
 }
 
 std::string fingerprint_samples(const TrainerData& data, Group& group) {

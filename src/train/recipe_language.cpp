@@ -15,11 +15,11 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "base/text.h"
+#include "comm/agree.h"
 #include "storage/storage.h"
 #include "train/byte_text.h"
 #include "train/option_ranges.h"
 #include "train/recipe.h"
-#include "weights/agree.h"
 
 namespace lockstep::train {
 namespace {
@@ -141,12 +141,12 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
                              .output = to.empty() ? inputs.front() + ".tokens" : to,
                              .rank = group.rank(),
                              .num_ranks = group.size()};
-  weights::throw_together(group, weights::caught([&] { tokenize_share(work); }));
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() == 0) {
-                              join_token_shares(work);
-                            }
-                          }));
+  comm::throw_together(group, comm::caught([&] { tokenize_share(work); }));
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() == 0) {
+                           join_token_shares(work);
+                         }
+                       }));
   return open_tokens({work.output}, options);
 }
 
