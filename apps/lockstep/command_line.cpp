@@ -8,7 +8,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace lockstep::app {
 

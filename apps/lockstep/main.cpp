@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "commands.h"
 
 namespace {

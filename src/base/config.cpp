@@ -10,7 +10,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::base {

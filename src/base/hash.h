@@ -1,7 +1,7 @@
 #pragma once
 
-// Hashes that find mistakes: a flipped bit, another name, a rank that differs. They do not withstand
-// an attacker; base/digest.h has the ones that do.
+// Hashes that find mistakes: a flipped bit, another name, a rank that differs. They do not
+// withstand an attacker; base/digest.h has the ones that do.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace lockstep::base {
 
 // FNV-1a of 64 bits (Fowler, Noll and Vo): for short keys, and for values that are published and
-// that a reader computes again in a few lines of any language. It takes one multiplication per byte,
-// each waiting for the one before; xxh3() is many times as fast.
+// that a reader computes again in a few lines of any language. It takes one multiplication per
+// byte, each of which waits for the one before; xxh3() is many times as fast.
 class Fnv1a {
  public:
   static constexpr uint64_t kStart = 0xcbf29ce484222325u;

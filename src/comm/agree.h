@@ -23,9 +23,9 @@ std::vector<std::string> gather_texts(Group& group, const std::string& text);
 std::vector<uint8_t> broadcast_bytes(Group& group, std::vector<uint8_t> bytes, int root = 0);
 std::string broadcast_text(Group& group, const std::string& text, int root = 0);
 
-// `error` is what this rank caught, or null. If any rank has one, all throw the error of the lowest
-// such rank, in its type (UsageError, FormatError, IoError; InternalError for others), with its text
-// and its rank.
+// `error` is what this rank caught, or null. If any rank has one, all throw the error of the
+// lowest such rank, in its type (UsageError, FormatError, IoError; InternalError for others), with
+// its text and its rank.
 void throw_together(Group& group, std::exception_ptr error);
 
 // What `body` throws, or null. A CommError, after which ranks cannot agree on anything, goes on.

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "comm/agree.h"
 #include "comm/work/heard_by_all.h"
 

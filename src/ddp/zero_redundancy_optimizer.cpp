@@ -15,7 +15,7 @@
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
 
 #include "base/round.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "comm/agree.h"
 
 namespace lockstep {

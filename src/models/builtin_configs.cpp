@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/models/model_config.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "models/config_fields.h"
 
 namespace lockstep {

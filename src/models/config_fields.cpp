@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace lockstep::models {
 namespace {

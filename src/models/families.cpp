@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "models/config_fields.h"
 
 namespace lockstep::models {

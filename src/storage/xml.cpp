@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::storage {
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tokenizers/unicode.h"
 
 namespace lockstep::tokenizers {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tokenizers/unicode.h"
 
 namespace lockstep::tokenizers {

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tokenizers/byte_level.h"
 
 namespace lockstep::tokenizers {

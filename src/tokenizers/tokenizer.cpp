@@ -3,7 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tokenizers/tokenizer_parts.h"
 
 namespace lockstep::tokenizers {

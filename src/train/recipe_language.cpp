@@ -14,7 +14,7 @@
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "comm/agree.h"
 #include "storage/storage.h"
 #include "train/byte_text.h"

@@ -7,7 +7,7 @@
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/resnet.h>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "data/cat_pictures.h"
 #include "data/image_batch.h"
 #include "data/image_names.h"

@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/round.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace lockstep::weights {
 

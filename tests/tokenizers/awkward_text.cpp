@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::test {
 

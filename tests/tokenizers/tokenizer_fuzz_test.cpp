@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "support/temp_folder.h"
 #include "tokenizers/awkward_text.h"
 #include "tokenizers/tokenizer_support.h"

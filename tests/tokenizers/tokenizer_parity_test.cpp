@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tokenizers/awkward_text.h"
 #include "tokenizers/bert_words.h"
 #include "tokenizers/byte_level.h"

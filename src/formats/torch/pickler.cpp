@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "formats/little_endian.h"
 #include "formats/torch/pickle_opcodes.h"
 

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "launch/flags/run_flags.h"
 
 namespace lockstep::launch {

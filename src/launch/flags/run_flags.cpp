@@ -10,7 +10,7 @@
 
 #include "base/env.h"
 #include "base/process/cores.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "launch/flags/command.h"
 #include "launch/node/gpus.h"
 #include "storage/storage.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// UTF-8: which bytes are letters, and which are none (table 3-7 of the Unicode standard: no overlong
-// forms, no surrogates, nothing beyond U+10FFFF).
+// UTF-8: which bytes are letters, and which are none (table 3-7 of the Unicode standard: no
+// overlong forms, no surrogates, nothing beyond U+10FFFF).
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace lockstep::base {
 
-// The letter that `text` begins with. `bytes` is 0 if it begins with none: it is empty or ill-formed.
+// The letter that `text` begins with. `bytes` is 0 if there is none: `text` is empty or
+// ill-formed.
 struct Utf8Letter {
   char32_t point = 0;
   size_t bytes = 0;

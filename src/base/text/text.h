@@ -16,8 +16,8 @@ std::string nearest(const std::string& name, const std::vector<std::string>& nam
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names,
                          std::string_view prefix = "");
 
-// What stands between the separators, empty parts too: "a,,b" -> "a", "", "b". The last part may end
-// with a separator, as a line does: "a," -> "a", and nothing -> nothing.
+// What stands between the separators, empty parts too: "a,,b" -> "a", "", "b". The last part may
+// end with a separator, as a line does: "a," -> "a", and nothing -> nothing.
 std::vector<std::string> split(std::string_view text, char separator);
 
 // A list in one setting: what stands between commas, without spaces around it and without empty
