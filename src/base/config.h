@@ -72,7 +72,7 @@ class Config {
   bool is_set(const std::string& key) const { return entries_.count(key) > 0; }
   bool is_set_here(const std::string& key) const;  // by set(), and not by the file
 
-  // As if the file did not have the key: for what something in set() stands for as a whole.
+  // Acts from now on as if the file did not have the key: something in set() replaces all of it.
   void forget_in_file(const std::string& key);
 
   // Throws UsageError if a key was set that nobody read, with the key that was meant: `other_names`

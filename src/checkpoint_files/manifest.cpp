@@ -47,7 +47,7 @@ Json to_json(const ManifestTensor& tensor) {
           {"pieces", std::move(pieces)}};
 }
 
-// Of all types, also those that safetensors lacks.
+// Knows all types, also those that safetensors lacks.
 std::optional<formats::DType> dtype_named(std::string_view name) {
   for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
     if (formats::name_of(static_cast<formats::DType>(i)) == name) {

@@ -69,7 +69,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json";
 // Throws UsageError for a name or a value that is not UTF-8.
 std::string manifest_text(const Manifest& manifest);
 
-// Believes nothing: the checksum holds, every tensor is covered by its pieces and every piece lies
+// Checks everything: the checksum holds, every tensor is covered by its pieces and every piece lies
 // in its shard. `name` is for messages. Throws FormatError.
 Manifest parse_manifest(const std::string& name, std::string_view text);
 

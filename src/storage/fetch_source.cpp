@@ -36,7 +36,7 @@ std::string mended(const fs::path& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Nothing unless `location` is one file.
+// Returns nothing unless `location` is one file.
 std::optional<FetchSource> source_file(const std::string& location,
                                        const std::string& destination) {
   const Location place = parse_location(location);

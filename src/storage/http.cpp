@@ -81,7 +81,7 @@ void set_body(CURL* handle, const HttpRequest& request) {
     return;
   }
   if (request.method == "PUT" || request.method == "POST") {
-    // As "post fields": libcurl then signs their hash, and can send them twice.
+    // The body goes as "post fields": libcurl then signs their hash and can send them twice.
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
                        static_cast<curl_off_t>(request.body.size()));
     curl().easy_setopt(

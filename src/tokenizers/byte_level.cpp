@@ -18,7 +18,7 @@ uint8_t kind_at(const Unicode& unicode, const char* at, const char*& next) {
   return unicode.classes(base::next_code_point(next)) & kKinds;
 }
 
-// Behind 's, 't, 're, 've, 'm, 'll or 'd; `begin` if none stands there.
+// Where 's, 't, 're, 've, 'm, 'll or 'd ends; `begin` if the text begins with none of them.
 const char* end_of_contraction(const char* begin, const char* end) {
   const std::string_view rest(begin, static_cast<size_t>(std::min<std::ptrdiff_t>(end - begin, 3)));
   for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {

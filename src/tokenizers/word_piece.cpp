@@ -21,7 +21,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// As Hugging Face's decoder does, token by token, blank included.
+// Does what Hugging Face's decoder does, token by token, with the blank that comes first.
 void clean_up(std::string& token) {
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
@@ -100,7 +100,8 @@ void WordPiece::append_ids(std::string_view text, EncodeScratch& scratch) const 
   }
 }
 
-// Behind what begins at `at`: a code point that stands alone, or all up to the next such one.
+// Where the part that begins at `at` ends. It is a code point that stands alone, or all code points
+// up to the next such one.
 const char* WordPiece::end_of_part(const char* at, const char* end) const {
   const char* const begin = at;
   while (at != end) {

@@ -11,7 +11,7 @@ namespace lockstep::base {
 // The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.
 std::string nearest(const std::string& name, const std::vector<std::string>& names);
 
-// "; did you mean train?", to be put behind what is wrong with `name`; empty if no name is near.
+// "; did you mean train?", to be put after what is wrong with `name`; empty if no name is near.
 // `prefix` stands before the suggestion: "--" for a flag.
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names,
                          std::string_view prefix = "");
