@@ -28,7 +28,7 @@ endif()
 
 # --- find_package ----------------------------------------------------------------------------------
 
-set(lockstep_packages Threads fmt spdlog tomlplusplus OpenSSL ZLIB Xxhash)
+set(lockstep_packages Threads fmt spdlog tomlplusplus OpenSSL Xxhash Libdeflate)
 foreach(package JPEG PNG)
   if(${package}_FOUND)
     list(APPEND lockstep_packages ${package})
@@ -43,7 +43,7 @@ write_basic_package_version_file(${generated}/lockstepConfigVersion.cmake COMPAT
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${package_folder})
 install(FILES
   ${generated}/lockstepConfig.cmake ${generated}/lockstepConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindXxhash.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindXxhash.cmake ${CMAKE_CURRENT_LIST_DIR}/FindLibdeflate.cmake
   DESTINATION ${package_folder})
 if(LOCKSTEP_WITH_TORCH)
   install(FILES ${CMAKE_CURRENT_LIST_DIR}/LockstepTorch.cmake DESTINATION ${package_folder})
@@ -53,7 +53,7 @@ endif()
 
 set(pc_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${pc_folder} OUTPUT_VARIABLE pc_prefix)
-set(pc_requires "fmt spdlog tomlplusplus libcrypto zlib libxxhash")
+set(pc_requires "fmt spdlog tomlplusplus libcrypto libxxhash libdeflate")
 if(JPEG_FOUND)
   string(APPEND pc_requires " libjpeg")
 endif()

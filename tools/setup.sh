@@ -30,7 +30,7 @@ build_kb=3000000 # free space to build in
 packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libgloo-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
   libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
-  zlib1g-dev libgtest-dev libgmock-dev"
+  libdeflate-dev libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
 test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml pkgconf
   slurm-client openmpi-bin libopenmpi-dev openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
@@ -39,7 +39,7 @@ service_packages="munge slurmctld slurmd openssh-server" # tests start and stop 
 programs="cmake ninja python3 unzip"
 test_programs="ps ip unshare nsenter" # a test skips itself where its service is missing
 headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/toml.h CLI/CLI.hpp
-  openssl/evp.h hwloc.h xxhash.h curl/curl.h jpeglib.h png.h gtest/gtest.h gmock/gmock.h"
+  openssl/evp.h hwloc.h xxhash.h libdeflate.h curl/curl.h jpeglib.h png.h gtest/gtest.h gmock/gmock.h"
 
 want_torch=yes
 want_rclone=no

@@ -20,6 +20,7 @@
 #include "base/config.h"
 #include "base/env.h"
 #include "base/process/process.h"
+#include "comm/agree.h"
 #include "comm/start/launch_env.h"
 #include "data/cat_pictures.h"
 #include "data/picture_text.h"
@@ -27,7 +28,6 @@
 #include "told_once.h"
 #include "train/recipes/recipe.h"
 #include "train/report.h"
-#include "weights/agree.h"
 
 namespace lockstep {
 namespace {
@@ -148,11 +148,12 @@ std::string show_text() {
 // The `lockstep` beside this program, as short as it can be typed from here.
 std::string program_path() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
+  std::string absolute;
+  try {
+    absolute = std::filesystem::path(base::own_program()).parent_path() / "lockstep";
+  } catch (const IoError&) {
     return "lockstep";
   }
-  const std::string absolute = self.parent_path() / "lockstep";
   const std::string relative = std::filesystem::proximate(absolute, error);
   return error || relative.starts_with("..") ? absolute : relative;
 }
@@ -274,7 +275,7 @@ int run_training(const TrainRequest& request, Group& group) {
                                 .program = program_path(),
                                 .samples = made.samples,
                                 .num_parameters = models::num_parameters(*made.task->module()),
-                                .nodes = weights::gather_numbers(group, node_number()),
+                                .nodes = comm::gather_numbers(group, node_number()),
                                 .result = result};
   if (group.rank() == 0) {
     print_line(request.json ? train::result_json(report) : train::result_text(report));

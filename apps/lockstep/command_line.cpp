@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
 #include "base/env.h"
+#include "base/text/text.h"
 
 namespace lockstep::app {
 
@@ -38,10 +38,8 @@ const CLI::Option& find_option(const CLI::App& app, const std::string& name) {
       names.push_back(option->get_single_name());
     }
   }
-  const std::string near =
-      base::nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
-  throw UsageError("there is no flag {}{}", name,
-                   near.empty() ? "" : fmt::format("; did you mean --{}?", near));
+  const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  throw UsageError("there is no flag {}{}", name, base::did_you_mean(word, names, "--"));
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/process.h"
 #include "command_line.h"
 #include "commands.h"
 #include "doctor/doctor_hosts.h"
 #include "doctor/doctor_serve.h"
-#include "remote/host_address.h"
 #include "torch_program.h"
 
 namespace lockstep::app {
@@ -40,7 +40,7 @@ int examine_hosts(const DoctorFlags& flags) {
   const auto report = doctor::check_hosts(
       {.hosts = flags.hostfile.empty() ? remote::parse_hosts(flags.hosts)
                                        : remote::read_hostfile(flags.hostfile),
-       .program = remote::own_program(),
+       .program = base::own_program(),
        .ssh = remote::SshOptions::from_env(env),
        .shared_folder = flags.path,
        .interface =

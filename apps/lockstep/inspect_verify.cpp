@@ -9,7 +9,7 @@ namespace lockstep::app {
 Verified verify_with_sidecar(const base::ByteSource& source, const std::string& location,
                              size_t num_records) {
   Verified verified{.file = location, .num_records = num_records};
-  const std::string sidecar = location + formats::kSidecarSuffix;
+  const std::string sidecar = location + base::kSidecarSuffix;
   if (storage::find_file(sidecar)) {
     formats::verify_sidecar(source, formats::read_sidecar(*open_location(sidecar), location));
     verified.has_sidecar = true;
@@ -42,7 +42,7 @@ std::string verified_text(const std::vector<Verified>& verified) {
           "; it carries no checksum and has no sidecar, so that a flipped bit among the data "
           "cannot "
           "be seen (sha256sum FILE > FILE{} makes one)",
-          formats::kSidecarSuffix);
+          base::kSidecarSuffix);
     }
     text += "\n";
   }

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
+#include "base/text/text.h"
 #include "commands.h"
 
 namespace {
@@ -67,9 +67,8 @@ int dispatch(const lockstep::app::Arguments& arguments) {
     }
     names.emplace_back(command.name);
   }
-  const std::string near = lockstep::base::nearest(arguments[0], names);
   throw lockstep::UsageError("there is no command {}{}", arguments[0],
-                             near.empty() ? "" : fmt::format("; did you mean {}?", near));
+                             lockstep::base::did_you_mean(arguments[0], names));
 }
 
 }  // namespace

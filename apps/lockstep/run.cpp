@@ -6,13 +6,13 @@
 #include <lockstep/base/error.h>
 
 #include "base/process/cores.h"
+#include "base/process/process.h"
 #include "commands.h"
 #include "launch/dry_run.h"
 #include "launch/flags/emit_flags.h"
 #include "launch/job/starter.h"
 #include "launch/launch.h"
 #include "launch/scheduler/slurm_job.h"
-#include "remote/host_address.h"
 #include "run_flags.h"
 
 namespace lockstep::app {
@@ -97,10 +97,9 @@ bool ask_slurm(const ReadFlags& read, launch::LaunchOptions& options) {
     Arguments arguments = without(read, {"--dry-run"});
     arguments.insert(arguments.begin(), "run");
     if (read.flags.dry_run) {
-      fmt::print("{}\n",
-                 remote::shell_command(launch::srun_command({.num_nodes = *num_nodes,
-                                                             .program = remote::own_program(),
-                                                             .arguments = arguments})));
+      fmt::print("{}\n", remote::shell_command(launch::srun_command({.num_nodes = *num_nodes,
+                                                                     .program = base::own_program(),
+                                                                     .arguments = arguments})));
       return false;
     }
     launch::become_srun(*num_nodes, arguments);

@@ -2,26 +2,17 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <system_error>
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
 
+#include "base/process/process.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::app {
 
-std::string own_program_path() {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    throw IoError("cannot read /proc/self/exe to find lockstep: {}", error.message());
-  }
-  return self;
-}
-
 std::string torch_program_path() {
-  return std::filesystem::path(own_program_path()).parent_path() / "lockstep-torch";
+  return std::filesystem::path(base::own_program()).parent_path() / "lockstep-torch";
 }
 
 std::string find_torch_program() {

@@ -7,9 +7,6 @@
 
 namespace lockstep::app {
 
-// The running lockstep itself. Throws IoError.
-std::string own_program_path();
-
 // Beside the running lockstep; it need not exist.
 std::string torch_program_path();
 

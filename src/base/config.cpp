@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <numeric>
 #include <sstream>
 #include <type_traits>
 
@@ -11,6 +10,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/text.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::base {
@@ -66,30 +66,6 @@ Leaf leaf_of(const toml::node& node, const std::string& where, const std::string
 
 std::string ConfigRange::text() const {
   return fmt::format("{}{}, {}{}", excludes_min ? '(' : '[', min, max, excludes_max ? ')' : ']');
-}
-
-std::string nearest(const std::string& name, const std::vector<std::string>& names) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
-  for (const auto& candidate : names) {
-    // Levenshtein's distance, one row at a time.
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= name.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        const size_t substitute = diagonal + (name[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 Config Config::from_file(const std::string& path) {

@@ -72,7 +72,7 @@ class Config {
   bool is_set(const std::string& key) const { return entries_.count(key) > 0; }
   bool is_set_here(const std::string& key) const;  // by set(), and not by the file
 
-  // As if the file did not have the key: for what something in set() stands for as a whole.
+  // Acts from now on as if the file did not have the key: something in set() replaces all of it.
   void forget_in_file(const std::string& key);
 
   // Throws UsageError if a key was set that nobody read, with the key that was meant: `other_names`
@@ -109,8 +109,5 @@ class Config {
   std::map<std::string, Value> defaults_;
   std::map<std::string, ConfigPath> paths_;
 };
-
-// The name in `names` closest to `name` by edit distance; empty if none is near enough to suggest.
-std::string nearest(const std::string& name, const std::vector<std::string>& names);
 
 }  // namespace lockstep::base

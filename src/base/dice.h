@@ -32,14 +32,15 @@ class Dice {
     return (static_cast<float>(sum) / 65536.0f - 2.0f) * 1.7320508f;
   }
 
- private:
-  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
-
+  // Numbers that are near become numbers that have nothing in common.
   static uint64_t mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
+
+ private:
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
 
   uint64_t state_;
 };

@@ -13,6 +13,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/hash.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::base {
@@ -107,11 +108,7 @@ bool is_this_host(const std::string& name) {
 }
 
 uint16_t port_for(const std::string& name) {
-  uint32_t hash = 2166136261u;  // FNV-1a
-  for (const char c : name) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  }
-  return static_cast<uint16_t>(20000 + hash % 12000);
+  return static_cast<uint16_t>(20000 + fnv1a_32(name) % 12000);
 }
 
 }  // namespace lockstep::base

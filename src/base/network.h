@@ -13,7 +13,7 @@ struct OwnAddress {
   std::string address;    // numeric
 };
 
-// Of every interface that is up, IPv4 first.
+// The addresses of every interface that is up, IPv4 first.
 std::vector<OwnAddress> own_addresses();
 
 // 127.x, ::1: no other host can reach it. Debian gives 127.0.1.1 to the host's own name.

@@ -1,9 +1,10 @@
 #include "base/quoted.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include <fmt/format.h>
+
+#include "base/text/utf8.h"
 
 namespace lockstep::base {
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxQuoted = 120;
 
-bool is_printable(uint32_t letter) {
+bool is_printable(char32_t letter) {
   const bool is_control = letter < 0x20 || (letter >= 0x7f && letter < 0xa0);
   const bool changes_direction = letter == 0x200e || letter == 0x200f || letter == 0x061c ||
                                  (letter >= 0x2028 && letter <= 0x202e) ||
@@ -19,25 +20,10 @@ bool is_printable(uint32_t letter) {
   return !is_control && !changes_direction && letter != 0xfeff;
 }
 
-// Of the character that `text` begins with, in UTF-8; 0 if it is none or should not be printed.
+// How many bytes the letter has that `text` begins with; 0 if it is none or should not be printed.
 size_t printable_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (length > text.size() || (first >= 0x80 && first < 0xc2) || first > 0xf4) {
-    return 0;
-  }
-  uint32_t letter = length == 1 ? first : first & (0x7fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xc0) != 0x80) {
-      return 0;
-    }
-    letter = letter << 6 | (next & 0x3f);
-  }
-  const bool is_letter =
-      letter >= kLeast[length] && letter <= 0x10ffff && (letter < 0xd800 || letter > 0xdfff);
-  return is_letter && is_printable(letter) ? length : 0;
+  const Utf8Letter letter = utf8_letter(text);
+  return is_printable(letter.point) ? letter.bytes : 0;
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/texts.h"
+#include "base/hash.h"
 #include "checkpoint_files/checkpoint_list.h"
-#include "weights/agree.h"
+#include "comm/agree.h"
 #include "weights/catalog.h"
 #include "weights/scalar_type.h"
 
@@ -84,20 +84,18 @@ Checkpoint open(const std::string& path, const std::string& manifest) {
 
 // Collective: each rank reads its part of the shards. Empty: it verifies.
 std::string verify_together(const std::string& path, const std::string& text, Group& group) {
-  const std::string failure = checkpoint::failure_of([&] {
+  const std::string failure = comm::failure_of([&] {
     const checkpoint_files::Manifest manifest = checkpoint_files::parse_manifest(path, text);
     for (auto i = static_cast<size_t>(group.rank()); i < manifest.num_files();
          i += static_cast<size_t>(group.size())) {
       checkpoint_files::verify_file(path, manifest, i);
     }
   });
-  return checkpoint::first_text(checkpoint::gather_texts(group, failure));
+  return comm::first_text(comm::gather_texts(group, failure));
 }
 
 Json from_rank0(Group& group, const Json& json) {
-  const std::string text = group.rank() == 0 ? json.dump() : "";
-  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
-  return Json::parse(bytes.begin(), bytes.end());
+  return Json::parse(comm::broadcast_text(group, group.rank() == 0 ? json.dump() : ""));
 }
 
 // It was verified when the checkpoint was found, and is small: what is used is compared once more.
@@ -108,9 +106,7 @@ std::string read_verified(const std::string& path, const checkpoint_files::Manif
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), stored.size_bytes);
   }
   std::string text = source->read_text(0, source->size());
-  checkpoint_files::ShardHash hash;
-  hash.add(text.data(), text.size());
-  if (const std::string found = hash.hex(); found != stored.xxh3) {
+  if (const std::string found = base::xxh3_hex(text); found != stored.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, stored.xxh3);
   }
   return text;
@@ -165,8 +161,8 @@ std::vector<std::string> Checkpoint::attachments() const {
 
 std::string Checkpoint::read_attachment(const std::string& name, Group& group) const {
   std::string text;
-  weights::throw_together(
-      group, weights::caught([&] {
+  comm::throw_together(
+      group, comm::caught([&] {
         const auto& all = open_->manifest.attachments;
         const auto found = std::find_if(
             all.begin(), all.end(),
@@ -179,16 +175,15 @@ std::string Checkpoint::read_attachment(const std::string& name, Group& group) c
           text = read_verified(open_->path, found->stored);
         }
       }));
-  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
-  return {bytes.begin(), bytes.end()};
+  return comm::broadcast_text(group, text);
 }
 
 void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {
-  weights::throw_together(group, weights::caught([&] {
-                            for (const WeightTarget& target : targets) {
-                              check_target(*open_, target);
-                            }
-                          }));
+  comm::throw_together(group, comm::caught([&] {
+                         for (const WeightTarget& target : targets) {
+                           check_target(*open_, target);
+                         }
+                       }));
   std::vector<WeightTarget> pieces;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // of those that are not contiguous
   for (const WeightTarget& target : targets) {
@@ -214,11 +209,11 @@ void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const
 
 std::optional<Checkpoint> find_checkpoint(const std::string& location, Group& group) {
   checkpoint_files::CheckpointList list;
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() == 0) {
-                              list = checkpoint_files::list_checkpoints(location);
-                            }
-                          }));
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() == 0) {
+                           list = checkpoint_files::list_checkpoints(location);
+                         }
+                       }));
   const auto num_entries =
       static_cast<size_t>(from_rank0(group, list.entries.size()).get<size_t>());
   const bool is_single = from_rank0(group, list.is_single).get<bool>();

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/hash.h"
 #include "base/round.h"
 #include "formats/safetensors.h"
 #include "weights/scalar_type.h"
@@ -135,23 +136,17 @@ std::vector<SavedTensor> saved_tensors(const std::vector<NamedTensor>& tensors) 
 }
 
 uint64_t fingerprint_of(const std::vector<SavedTensor>& tensors) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&](uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ (value >> shift & 0xff)) * 0x100000001b3u;
-    }
-  };
+  base::Fnv1a hash;
   for (const SavedTensor& tensor : tensors) {
-    for (const char letter : tensor.name) {
-      add(static_cast<unsigned char>(letter));
-    }
-    add(static_cast<uint64_t>(tensor.dtype));
-    add(tensor.shape.size());
+    hash.add(uint64_t{tensor.name.size()});
+    hash.add(tensor.name);
+    hash.add(static_cast<uint64_t>(tensor.dtype));
+    hash.add(uint64_t{tensor.shape.size()});
     for (const int64_t size : tensor.shape) {
-      add(static_cast<uint64_t>(size));
+      hash.add(static_cast<uint64_t>(size));
     }
   }
-  return hash;
+  return hash.value();
 }
 
 Share make_share(const std::vector<SavedTensor>& tensors, ShareOptions options) {

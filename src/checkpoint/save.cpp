@@ -7,9 +7,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "checkpoint/texts.h"
+#include "base/hash.h"
 #include "checkpoint_files/checkpoint_list.h"
 #include "checkpoint_files/points.h"
+#include "comm/agree.h"
 
 namespace lockstep::checkpoint {
 
@@ -25,7 +26,8 @@ int64_t seconds_now() {
 
 // Collective.
 void throw_first(Group& group, const std::string& error) {
-  if (const std::string first = first_text(gather_texts(group, error)); !first.empty()) {
+  if (const std::string first = comm::first_text(comm::gather_texts(group, error));
+      !first.empty()) {
     throw IoError(first);
   }
 }
@@ -69,7 +71,7 @@ SaveResult Save::run() {
 void Save::run_steps(SaveResult& result) {
   Group& group = parts_.group;
   const bool leads = group.rank() == 0;
-  throw_first(group, failure_of([&] {
+  throw_first(group, comm::failure_of([&] {
                 if (leads) {
                   parts_.owner->check();
                   parts_.place.prepare(plan_);
@@ -77,14 +79,14 @@ void Save::run_steps(SaveResult& result) {
               }));
   checkpoint_files::pass(checkpoint_files::SavePoint::Prepared);
   std::string report;
-  const std::string error = failure_of([&] {
+  const std::string error = comm::failure_of([&] {
     if (leads) {
       write_attachments();
     }
     report = write_shard();
   });
   // An error has no braces around it.
-  const auto reports = gather_texts(group, error.empty() ? report : "!" + error);
+  const auto reports = comm::gather_texts(group, error.empty() ? report : "!" + error);
   for (const std::string& other : reports) {
     if (other.starts_with('!')) {
       throw IoError(other.substr(1));
@@ -96,7 +98,7 @@ void Save::run_steps(SaveResult& result) {
     result.bytes += report_of_rank.at("bytes").get<uint64_t>() +
                     report_of_rank.at("attached_bytes").get<uint64_t>();
   }
-  throw_first(group, failure_of([&] {
+  throw_first(group, comm::failure_of([&] {
                 if (leads) {
                   parts_.place.commit(plan_,
                                       checkpoint_files::manifest_text(make_manifest(reports)));
@@ -108,9 +110,9 @@ std::string Save::write_shard() {
   const int rank = parts_.group.rank();
   const std::string file = parts_.place.shard_file(plan_, rank, parts_.group.size());
   const auto sink = parts_.place.open_shard(plan_, file, share_.file_bytes);
-  checkpoint_files::ShardHash hash;
+  base::Xxh3 hash;
   const auto append = [&](std::span<const std::byte> bytes) {
-    hash.add(bytes.data(), bytes.size());  // first: it is in the cache for what follows
+    hash.add(bytes);  // first: it is in the cache for what follows
     sink->append(bytes);
   };
   append(std::as_bytes(std::span(share_.head)));
@@ -147,13 +149,12 @@ void Save::write_attachments() {
   }
   for (const auto& [name, text] : *info_.attachments) {
     const std::string file = parts_.place.attachment_file(plan_, name);
-    checkpoint_files::ShardHash hash;
-    hash.add(text.data(), text.size());
     const auto sink = parts_.place.open_shard(plan_, file, text.size());
     sink->append(std::as_bytes(std::span(text)));
     sink->finish();
     attachments_.push_back(
-        {.name = name, .stored = {.file = file, .size_bytes = text.size(), .xxh3 = hash.hex()}});
+        {.name = name,
+         .stored = {.file = file, .size_bytes = text.size(), .xxh3 = base::xxh3_hex(text)}});
   }
 }
 

@@ -15,7 +15,7 @@
 #include "checkpoint_files/owner.h"
 #include "checkpoint_files/points.h"
 #include "checkpoint_files/retention.h"
-#include "weights/agree.h"
+#include "comm/agree.h"
 
 namespace lockstep {
 
@@ -66,8 +66,8 @@ class CheckpointWriter::Impl {
  public:
   Impl(std::string location, const Group& group, CheckpointOptions options)
       : location_(std::move(location)), group_(group.split(0, group.rank())), options_(options) {
-    weights::throw_together(
-        group_, weights::caught([&] {
+    comm::throw_together(
+        group_, comm::caught([&] {
           if (options.keep_last < 1 || options.keep_every.count() < 0) {
             throw UsageError(
                 "checkpoint: keep_last is {} and keep_every {} minutes; at least one "
@@ -81,9 +81,9 @@ class CheckpointWriter::Impl {
             read_kept();  // until now another run may have saved
           }
         }));
-    weights::throw_together(group_, weights::caught([&] { place_->probe(); }));
+    comm::throw_together(group_, comm::caught([&] { place_->probe(); }));
     sequence_ =
-        static_cast<uint64_t>(weights::gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
+        static_cast<uint64_t>(comm::gather_numbers(group_, static_cast<int64_t>(sequence_))[0]);
   }
 
   ~Impl() { join(); }
@@ -95,7 +95,7 @@ class CheckpointWriter::Impl {
     }
     std::vector<checkpoint::SavedTensor> saved;
     checkpoint::Share share;
-    const auto error = weights::caught([&] {
+    const auto error = comm::caught([&] {
       check(info);
       saved = checkpoint::saved_tensors(tensors);
       share = checkpoint::make_share(saved, {.rank = group_.rank(), .size = group_.size()});
@@ -185,9 +185,9 @@ class CheckpointWriter::Impl {
     const uint64_t mark =
         checkpoint::fingerprint_of(tensors) ^ static_cast<uint64_t>(info.step) * 0x9e3779b9u;
     const auto marks =
-        weights::gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
+        comm::gather_numbers(group_, error ? kFailed : static_cast<int64_t>(mark >> 1));
     if (std::find(marks.begin(), marks.end(), kFailed) != marks.end()) {
-      weights::throw_together(group_, error);
+      comm::throw_together(group_, error);
     }
     for (size_t i = 1; i < marks.size(); ++i) {
       if (marks[i] != marks[0]) {

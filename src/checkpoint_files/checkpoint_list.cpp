@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint_files/verify.h>
 
+#include "base/hash.h"
 #include "base/unique_fd.h"
 #include "checkpoint_files/own_files.h"
 #include "formats/tensor_info.h"
@@ -166,7 +167,8 @@ CheckpointList list_checkpoints(const std::string& given) {
   }
   CheckpointList list;
   for (const std::string& name : checkpoint_names(*storage)) {
-    // On S3 shards without a manifest are a save that did not end; a folder gets its name last.
+    // On S3, shards without a manifest are what a save left that did not end. A folder gets its
+    // name last, so that there is no such folder.
     if (!place.is_s3 || storage->find(manifest_path(name))) {
       list.entries.push_back(
           read_entry(*storage, manifest_path(name), joined_location(location, name)));
@@ -183,17 +185,17 @@ void verify_file(const std::string& path, const Manifest& manifest, size_t which
   if (source->size() != shard.size_bytes) {
     throw FormatError("{}: {} bytes, and {} were written", file, source->size(), shard.size_bytes);
   }
-  // By pages, for reads past the page cache.
+  // Aligned to pages, as reads past the page cache need it.
   const base::Mapping memory(-1, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   const storage::ReadOptions reads{
       .num_threads = storage::is_remote(path) ? kRemoteReads : 1,
       .chunk_bytes = storage::is_remote(path) ? kReadBytes / kRemoteReads : kReadBytes};
-  ShardHash hash;
+  base::Xxh3 hash;
   for (uint64_t offset = 0; offset < shard.size_bytes; offset += kReadBytes) {
     const std::span<std::byte> bytes(memory.data(),
                                      std::min<uint64_t>(kReadBytes, shard.size_bytes - offset));
     storage::read_parallel(*source, offset, bytes, reads);
-    hash.add(bytes.data(), bytes.size());
+    hash.add(bytes);
   }
   if (const std::string found = hash.hex(); found != shard.xxh3) {
     throw FormatError("{}: damaged: its XXH3 is {}, and {} was written", file, found, shard.xxh3);

@@ -14,7 +14,7 @@ namespace lockstep::checkpoint_files {
 // "step-00000100".
 std::string checkpoint_name(int64_t step);
 
-// Of "step-00000100"; nothing for another name.
+// 100 for "step-00000100"; nothing for another name.
 std::optional<int64_t> step_of(std::string_view name);
 
 // Small files beside the checkpoints that hold the name of one, for people.
@@ -33,7 +33,7 @@ struct ListedCheckpoint {
   int64_t step = -1;    // as the name says, or the manifest; -1: neither does
   std::string text;     // of the manifest; empty if it cannot be read
   Manifest manifest;    // empty if `problem` is not
-  std::string problem;  // why the manifest cannot be believed
+  std::string problem;  // why the manifest cannot be used
 };
 
 struct CheckpointList {

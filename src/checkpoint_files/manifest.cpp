@@ -1,18 +1,13 @@
 #include "checkpoint_files/manifest.h"
 
 #include <algorithm>
-#include <new>
 #include <unordered_set>
 
 #include <nlohmann/json.hpp>
-#if defined(__x86_64__)
-#include <xxh_x86dispatch.h>  // the widest vectors that the processor has
-#else
-#include <xxhash.h>
-#endif
 
 #include <lockstep/base/error.h>
 
+#include "base/hash.h"
 #include "formats/tensor_info.h"
 
 namespace lockstep::checkpoint_files {
@@ -30,10 +25,6 @@ constexpr std::string_view kBeforeSum = "{\"xxh3\": \"";
 constexpr std::string_view kBeforeBody = "\", \"manifest\": ";
 constexpr std::string_view kAfterBody = "}\n";
 constexpr size_t kSumDigits = 32;
-
-std::string hex_of(XXH128_hash_t hash) {
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 Json to_json(const ManifestShard& shard) {
   return {{"file", shard.file}, {"bytes", shard.size_bytes}, {"xxh3", shard.xxh3}};
@@ -56,7 +47,7 @@ Json to_json(const ManifestTensor& tensor) {
           {"pieces", std::move(pieces)}};
 }
 
-// Of all types, also those that safetensors lacks.
+// Knows all types, also those that safetensors lacks.
 std::optional<formats::DType> dtype_named(std::string_view name) {
   for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
     if (formats::name_of(static_cast<formats::DType>(i)) == name) {
@@ -199,7 +190,7 @@ std::string_view checked_body(const std::string& name, std::string_view text) {
   }
   const std::string_view body = text.substr(kHead, text.size() - kHead - kAfterBody.size());
   const std::string_view written = text.substr(kBeforeSum.size(), kSumDigits);
-  const std::string found = hex_of(XXH3_128bits(body.data(), body.size()));
+  const std::string found = base::xxh3_hex(body);
   if (found != written) {
     throw FormatError("{}: the manifest is damaged: its XXH3 is {}, and {} was written", name,
                       found, base::shown(written));
@@ -261,8 +252,7 @@ std::string manifest_text(const Manifest& manifest) {
   } catch (const nlohmann::json::exception&) {
     throw UsageError("checkpoint: a value or a tensor's name is not UTF-8; encode it as text");
   }
-  return fmt::format("{}{}{}{}{}", kBeforeSum, hex_of(XXH3_128bits(body.data(), body.size())),
-                     kBeforeBody, body, kAfterBody);
+  return fmt::format("{}{}{}{}{}", kBeforeSum, base::xxh3_hex(body), kBeforeBody, body, kAfterBody);
 }
 
 Manifest parse_manifest(const std::string& name, std::string_view text) {
@@ -276,25 +266,6 @@ Manifest parse_manifest(const std::string& name, std::string_view text) {
   } catch (const FormatError& error) {
     throw FormatError("{}: {}", name, error.what());
   }
-}
-
-ShardHash::ShardHash() : state_(XXH3_createState()) {
-  if (state_ == nullptr) {
-    throw std::bad_alloc();
-  }
-  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
-}
-
-ShardHash::~ShardHash() {
-  XXH3_freeState(static_cast<XXH3_state_t*>(state_));
-}
-
-void ShardHash::add(const void* bytes, size_t size) {
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), bytes, size);
-}
-
-std::string ShardHash::hex() const {
-  return hex_of(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_)));
 }
 
 }  // namespace lockstep::checkpoint_files

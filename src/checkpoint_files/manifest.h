@@ -69,23 +69,8 @@ inline constexpr std::string_view kManifestFile = "manifest.json";
 // Throws UsageError for a name or a value that is not UTF-8.
 std::string manifest_text(const Manifest& manifest);
 
-// Believes nothing: the checksum holds, every tensor is covered by its pieces and every piece lies
+// Checks everything: the checksum holds, every tensor is covered by its pieces and every piece lies
 // in its shard. `name` is for messages. Throws FormatError.
 Manifest parse_manifest(const std::string& name, std::string_view text);
-
-// XXH3-128 of bytes that come one after another.
-class ShardHash {
- public:
-  ShardHash();
-  ~ShardHash();
-  ShardHash(const ShardHash&) = delete;
-  ShardHash& operator=(const ShardHash&) = delete;
-
-  void add(const void* bytes, size_t size);
-  std::string hex() const;
-
- private:
-  void* state_;
-};
 
 }  // namespace lockstep::checkpoint_files

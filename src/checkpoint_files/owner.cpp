@@ -69,7 +69,7 @@ std::string text_of(const Owner& owner) {
   return nlohmann::json(owner).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Nothing if it is none: a writer that was killed in the middle of it has left it.
+// Nothing if the text is no owner: a writer that was killed in the middle of writing left it so.
 std::optional<Owner> parse_owner(const std::optional<std::string>& text) {
   try {
     return text ? std::optional(nlohmann::json::parse(*text).get<Owner>()) : std::nullopt;

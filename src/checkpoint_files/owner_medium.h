@@ -21,7 +21,7 @@ class OwnerMedium {
 
   virtual OwnerLock lock() = 0;  // kept until the end
 
-  // Nothing if there is none, or it is empty.
+  // The owner's record; nothing if there is none or it is empty.
   virtual std::optional<std::string> read() const = 0;
 
   // `is_first`: there was none; false if there is one after all, as far as the medium can tell.

@@ -15,8 +15,8 @@ class ShardSink {
  public:
   virtual ~ShardSink() = default;
 
-  // Bytes behind those before. They go past the page cache where memory and sizes are of whole
-  // pages and the file system can.
+  // Adds bytes after those that came before. They go past the page cache where memory and sizes are
+  // of whole pages and the file system can do it.
   virtual void append(std::span<const std::byte> bytes) = 0;
   virtual void finish() = 0;  // it is on the disk
 };
@@ -62,7 +62,7 @@ class CheckpointPlace {
 
 std::unique_ptr<CheckpointPlace> make_place(const std::string& location);
 
-// Of the two kinds.
+// The two kinds of a place.
 std::unique_ptr<CheckpointPlace> make_folder_place(const std::string& folder);
 std::unique_ptr<CheckpointPlace> make_remote_place(const std::string& location);
 

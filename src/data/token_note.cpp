@@ -4,9 +4,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/digest.h"
 #include "base/unique_fd.h"
 #include "data/text_pieces.h"
-#include "storage/digest.h"
 #include "storage/location.h"
 #include "storage/storage.h"
 #include "tokenizers/json_file.h"
@@ -35,13 +35,13 @@ std::string tokenizer_digest(const std::string& tokenizer) {
   const fs::path given = tokenizer;
   const bool is_folder = fs::is_directory(given);
   const fs::path folder = is_folder ? given : given.parent_path();
-  storage::Digest digest = storage::Digest::sha256();
+  base::Digest digest = base::Digest::sha256();
   const auto add = [&](const fs::path& path) {
     if (fs::is_regular_file(path)) {
       const std::string text = base::read_file(path.string(), tokenizers::kMaxVocabularyBytes);
       const std::string head = fmt::format("{} {}\n", path.filename().string(), text.size());
-      digest.add(std::as_bytes(std::span(head)));
-      digest.add(std::as_bytes(std::span(text)));
+      digest.add(head);
+      digest.add(text);
     }
   };
   if (!is_folder) {

@@ -6,11 +6,11 @@
 #include <lockstep/tokenizers/tokenizer.h>
 
 #include "base/atomic_file.h"
+#include "base/digest.h"
 #include "data/json_lines.h"
 #include "data/text_pieces.h"
 #include "data/token_note.h"
 #include "formats/token_file.h"
-#include "storage/digest.h"
 #include "storage/storage.h"
 
 namespace lockstep {
@@ -42,8 +42,7 @@ std::string share_path(const TokenizeOptions& options, int rank) {
 
 // Tells the shares of this run from those that an earlier one has left.
 std::string run_digest(const TokenizeOptions& options, const nlohmann::json& made_from) {
-  const std::string text = fmt::format("{} {}", options.num_ranks, made_from.dump());
-  return storage::sha256_hex(std::as_bytes(std::span(text)));
+  return base::sha256_hex(fmt::format("{} {}", options.num_ranks, made_from.dump()));
 }
 
 class PieceEncoder {

@@ -1,13 +1,12 @@
 #include "ddp/model_check.h"
 
-#include <cstring>
-
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.h>
 
+#include "base/text/text.h"
+#include "comm/agree.h"
 #include "comm/work/heard_by_all.h"
 
 namespace lockstep::ddp {
@@ -28,28 +27,6 @@ std::string join(const std::vector<std::string>& lines) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
-// Every rank gets `from`'s text.
-std::string broadcast_text(Group& group, const std::string& text, int from) {
-  at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  group.broadcast(size, {.root = from});
-  at::Tensor bytes = at::empty({size.item<int64_t>()}, at::kByte);
-  if (group.rank() == from) {
-    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-  }
-  group.broadcast(bytes, {.root = from});
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
-}
-
 }  // namespace
 
 void check_same_model(Group& group, const NamedTensors& tensors) {
@@ -61,7 +38,7 @@ void check_same_model(Group& group, const NamedTensors& tensors) {
 void check_same_lines(Group& group, const std::vector<std::string>& lines,
                       const Difference& difference) {
   const std::string mine = join(lines);
-  const std::string first = broadcast_text(group, mine, 0);
+  const std::string first = comm::broadcast_text(group, mine);
   at::Tensor differing = at::full({1}, mine == first ? group.size() : group.rank(), at::kLong);
   group.all_reduce(differing, {.op = ReduceOp::Min});
   const auto rank = static_cast<int>(differing.item<int64_t>());
@@ -69,8 +46,9 @@ void check_same_lines(Group& group, const std::vector<std::string>& lines,
     return;
   }
   // All ranks learn the lowest differing rank's lines, so that all can say the same sentence.
-  const std::vector<std::string> theirs = split(broadcast_text(group, mine, rank));
-  const std::vector<std::string> ours = split(first);
+  const std::vector<std::string> theirs =
+      base::split(comm::broadcast_text(group, mine, rank), '\n');
+  const std::vector<std::string> ours = base::split(first, '\n');
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
     ++i;

@@ -15,6 +15,8 @@
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
 
 #include "base/round.h"
+#include "base/text/text.h"
+#include "comm/agree.h"
 
 namespace lockstep {
 namespace {
@@ -26,23 +28,6 @@ constexpr int64_t kAlignment = 64;  // bytes: each parameter of the flat buffer 
 
 int64_t aligned(int64_t bytes) {
   return base::rounded_up(bytes, kAlignment);
-}
-
-// Every rank's text, on every rank.
-std::vector<std::string> gather_texts(Group& group, const std::string& text) {
-  const at::Tensor sizes = at::empty({group.size()}, at::kLong);
-  group.all_gather(sizes, at::full({1}, static_cast<int64_t>(text.size()), at::kLong));
-  const int64_t width = sizes.max().item<int64_t>();
-  const at::Tensor mine = at::zeros({width}, at::kByte);
-  std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor all = at::empty({group.size(), width}, at::kByte);
-  group.all_gather(all, mine);
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + rank * width,
-                       static_cast<size_t>(sizes[rank].item<int64_t>()));
-  }
-  return texts;
 }
 
 // Says what is wrong with these groups by themselves; empty if nothing is.
@@ -82,23 +67,13 @@ std::vector<std::string> describe(const ParamGroups& groups) {
   return lines;
 }
 
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
 // Throws the same on every rank: a rank that threw alone would leave the others waiting.
 void check_same(Group& group, const ParamGroups& groups) {
   constexpr char kFault = '!';
   const std::string fault = fault_of(groups);
   const std::string mine =
       fault.empty() ? fmt::format("{}", fmt::join(describe(groups), "\n")) : kFault + fault;
-  const std::vector<std::string> texts = gather_texts(group, mine);
+  const std::vector<std::string> texts = comm::gather_texts(group, mine);
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].front() == kFault) {
       throw UsageError("zero: rank {}: {}", rank, texts[rank].substr(1));
@@ -108,8 +83,8 @@ void check_same(Group& group, const ParamGroups& groups) {
     if (texts[rank] == texts[0]) {
       continue;
     }
-    const auto ours = split_lines(texts[0]);
-    const auto theirs = split_lines(texts[rank]);
+    const auto ours = base::split(texts[0], '\n');
+    const auto theirs = base::split(texts[rank], '\n');
     size_t i = 0;
     while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) {
       ++i;

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <openssl/evp.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 
+#include "base/digest.h"
 #include "base/env.h"
 #include "base/secret.h"
 #include "base/unique_fd.h"
@@ -33,18 +33,12 @@ using Json = nlohmann::json;
 
 constexpr auto kReachTime = std::chrono::milliseconds(2000);
 constexpr int64_t kMaxTimeoutMs = 60000;
-constexpr size_t kMaxProgramBytes = 1u << 30;
 constexpr const char* kFilePrefix = ".lockstep-doctor-";
 
 // Identifies a program: two with the same value are the same program.
 std::string build_id() {
-  const std::string program = base::read_file("/proc/self/exe", kMaxProgramBytes);
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  if (EVP_Digest(program.data(), program.size(), digest, &size, EVP_sha256(), nullptr) != 1) {
-    throw IoError("cannot compute the SHA-256 of this program");
-  }
-  return fmt::format("{:02x}", fmt::join(digest, digest + 6, ""));
+  constexpr size_t kDigits = 12;
+  return base::sha256_of(base::FileSource("/proc/self/exe")).substr(0, kDigits);
 }
 
 Json hello(const DoctorServeOptions& options) {

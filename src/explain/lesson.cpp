@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
+#include "base/text/text.h"
 #include "explain/table.h"
 #include "explain/width.h"
 

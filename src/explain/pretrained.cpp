@@ -16,11 +16,11 @@
 
 #include "base/stopwatch.h"
 #include "base/unique_fd.h"
+#include "comm/agree.h"
 #include "explain/gather.h"
 #include "explain/lesson.h"
 #include "explain/replicas.h"
 #include "explain/usage.h"
-#include "weights/agree.h"
 
 namespace lockstep::explain {
 namespace {
@@ -35,7 +35,7 @@ constexpr BertOptions kBuiltIn{
 class SharedFolder {
  public:
   explicit SharedFolder(Group& group) : is_mine_(group.rank() == 0) {
-    const std::exception_ptr error = weights::caught([&] {
+    const std::exception_ptr error = comm::caught([&] {
       if (is_mine_) {
         path_ = (std::filesystem::temp_directory_path() / "lockstep-explain-XXXXXX").string();
         if (::mkdtemp(path_.data()) == nullptr) {
@@ -43,9 +43,8 @@ class SharedFolder {
         }
       }
     });
-    weights::throw_together(group, error);
-    const auto bytes = weights::broadcast_bytes(group, {path_.begin(), path_.end()});
-    path_.assign(bytes.begin(), bytes.end());
+    comm::throw_together(group, error);
+    path_ = comm::broadcast_text(group, path_);
   }
   ~SharedFolder() {
     std::error_code ignored;
@@ -63,11 +62,11 @@ class SharedFolder {
 };
 
 void publish_model(Group& group, const std::string& folder) {
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() == 0) {
-                              save_pretrained(*Bert(kBuiltIn), folder);
-                            }
-                          }));
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() == 0) {
+                           save_pretrained(*Bert(kBuiltIn), folder);
+                         }
+                       }));
 }
 
 // One way of loading, as all ranks saw it.
@@ -97,13 +96,14 @@ Loading load(const std::string& location, Group& group, LoadMode mode) {
   const double seconds = time.seconds();
   const int64_t extra = std::max<int64_t>(memory.extra_bytes() - model_bytes(*model.module()), 0);
   const LoadReport& report = model.report().load;
-  return {.model = model,
-          .bytes_read = gather_counts(group, static_cast<int64_t>(report.bytes_read)),
-          .bytes_exchanged = gather_counts(group, static_cast<int64_t>(report.bytes_exchanged)),
-          .bytes_sent = gather_counts(group, static_cast<int64_t>(report.network_bytes)),
-          .extra_bytes = gather_counts(group, extra),
-          .seconds = gather_seconds(group, seconds),
-          .hashes = gather_hashes(group, *model.module())};
+  return {
+      .model = model,
+      .bytes_read = comm::gather_numbers(group, static_cast<int64_t>(report.bytes_read)),
+      .bytes_exchanged = comm::gather_numbers(group, static_cast<int64_t>(report.bytes_exchanged)),
+      .bytes_sent = comm::gather_numbers(group, static_cast<int64_t>(report.network_bytes)),
+      .extra_bytes = comm::gather_numbers(group, extra),
+      .seconds = gather_seconds(group, seconds),
+      .hashes = gather_hashes(group, *model.module())};
 }
 
 // "2.5": how many times the file.

@@ -9,21 +9,18 @@
 #include <torch/torch.h>
 
 #include "base/env.h"
+#include "comm/agree.h"
 #include "explain/gather.h"
 #include "models/parameter_hash.h"
 
 namespace lockstep::explain {
-
-std::vector<int64_t> gather_counts(Group& group, int64_t mine) {
-  return as_integers(gather(group, torch::tensor({mine}, torch::kInt64)));
-}
 
 std::vector<double> gather_seconds(Group& group, double mine) {
   return as_vector(gather(group, as_tensor({mine})));
 }
 
 std::vector<int64_t> gather_nodes(Group& group) {
-  return gather_counts(group, base::Env().integer("GROUP_RANK", 0, INT_MAX).value_or(0));
+  return comm::gather_numbers(group, base::Env().integer("GROUP_RANK", 0, INT_MAX).value_or(0));
 }
 
 int64_t sum(const std::vector<int64_t>& counts) {
@@ -65,7 +62,7 @@ std::vector<std::string> Hashes::texts() const {
 Hashes gather_hashes(Group& group, const torch::nn::Module& model) {
   Hashes hashes;
   for (const int64_t hash :
-       gather_counts(group, static_cast<int64_t>(models::hash_parameters(model)))) {
+       comm::gather_numbers(group, static_cast<int64_t>(models::hash_parameters(model)))) {
     hashes.of_rank.push_back(static_cast<uint64_t>(hash));
   }
   return hashes;

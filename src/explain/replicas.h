@@ -15,8 +15,6 @@ class Module;
 
 namespace lockstep::explain {
 
-// Collective: every rank's number, rank 0's first.
-std::vector<int64_t> gather_counts(Group& group, int64_t mine);
 std::vector<double> gather_seconds(Group& group, double mine);
 
 // Collective: the node of every rank, numbered by the launcher.

@@ -6,6 +6,7 @@
 
 #include <lockstep/ddp/distributed_data_parallel.h>
 
+#include "comm/agree.h"
 #include "explain/gather.h"
 #include "explain/lesson.h"
 #include "explain/replicas.h"
@@ -48,7 +49,7 @@ struct Census {
 Census take_census(Group& group, const torch::nn::Sequential& model) {
   const at::Tensor mine = flat_weights(model);
   const at::Tensor weights = gather(group, mine);
-  const std::vector<int64_t> elements = gather_counts(group, mine.numel());
+  const std::vector<int64_t> elements = comm::gather_numbers(group, mine.numel());
   const Hashes hashes = gather_hashes(group, *model);
   return {.weights = as_rows(weights),
           .elements = elements,

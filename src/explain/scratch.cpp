@@ -7,6 +7,7 @@
 #include <lockstep/models/my_transformer.h>
 
 #include "base/stopwatch.h"
+#include "comm/agree.h"
 #include "explain/gather.h"
 #include "explain/lesson.h"
 #include "explain/replicas.h"
@@ -60,9 +61,9 @@ Makings gather_makings(Group& group, const Making& mine) {
       mine.model->parameters().front().detach().flatten().slice(0, 0, kShownValues);
   return {.nodes = gather_nodes(group),
           .first_weights = as_rows(gather(group, first.to(torch::kFloat64))),
-          .read_calls = gather_counts(group, mine.read_calls),
-          .memory_bytes = gather_counts(group, mine.memory_bytes),
-          .bytes_sent = gather_counts(group, mine.bytes_sent),
+          .read_calls = comm::gather_numbers(group, mine.read_calls),
+          .memory_bytes = comm::gather_numbers(group, mine.memory_bytes),
+          .bytes_sent = comm::gather_numbers(group, mine.bytes_sent),
           .seconds = gather_seconds(group, mine.seconds),
           .hashes = gather_hashes(group, *mine.model)};
 }
@@ -96,7 +97,7 @@ Report run_scratch(Group& group, const LessonOptions& options) {
   const base::Stopwatch wrap_time;
   const DistributedDataParallel ddp(mine.model, group);
   const std::vector<double> wrap_seconds = gather_seconds(group, wrap_time.seconds());
-  const std::vector<int64_t> wrap_sent = gather_counts(group, sent.count());
+  const std::vector<int64_t> wrap_sent = comm::gather_numbers(group, sent.count());
   const Hashes after = gather_hashes(group, *mine.model);
 
   report.steps = {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/text/utf8.h"
+
 namespace lockstep::explain {
 namespace {
 
@@ -51,53 +53,14 @@ size_t width_of(uint32_t code) {
   return contains(kWide, code) ? 2 : 1;
 }
 
-// Bytes of the character that `lead` begins; 0 if no character begins so.
-size_t sequence_length(unsigned char lead) {
-  if (lead < 0x80) {
-    return 1;
-  }
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    return 2;
-  }
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    return 3;
-  }
-  return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
-}
-
-struct Decoded {
-  uint32_t code = '?';  // stands for a byte that is not UTF-8
-  size_t bytes = 1;
-};
-
-Decoded decode(std::string_view rest) {
-  const auto lead = static_cast<unsigned char>(rest.front());
-  const size_t length = sequence_length(lead);
-  if (length == 0 || length > rest.size()) {
-    return {};
-  }
-  if (length == 1) {
-    return {.code = lead, .bytes = 1};
-  }
-  uint32_t code = lead & (0x7Fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(rest[i]);
-    if ((next & 0xC0) != 0x80) {
-      return {};
-    }
-    code = code << 6 | (next & 0x3F);
-  }
-  return {.code = code, .bytes = length};
-}
-
 }  // namespace
 
 size_t display_width(std::string_view utf8) {
   size_t width = 0;
   while (!utf8.empty()) {
-    const Decoded character = decode(utf8);
-    width += width_of(character.code);
-    utf8.remove_prefix(character.bytes);
+    const base::Utf8Letter letter = base::utf8_letter(utf8);
+    width += letter.bytes == 0 ? 1 : width_of(letter.point);
+    utf8.remove_prefix(std::max<size_t>(letter.bytes, 1));
   }
   return width;
 }

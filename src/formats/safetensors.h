@@ -25,13 +25,13 @@ struct SafetensorsLimits {
   size_t num_tensors = 100'000;         // JSON of 100 MB could name millions
 };
 
-// Reads the header and believes none of it: every tensor lies in the file, none overlaps another,
-// all bytes belong to one. Throws FormatError, naming file, tensor and offset, and IoError.
+// Reads the header and checks all of it: every tensor lies in the file, none overlaps another, and
+// every byte belongs to one. Throws FormatError, naming file, tensor and offset, and IoError.
 SafetensorsFile read_safetensors(const base::ByteSource& source,
                                  const SafetensorsLimits& limits = {});
 
-// What stands before the tensors, which lie behind one another in this order, a multiple of 4096
-// bytes. Throws UsageError for a name or a value that is not UTF-8; `path` is for the message.
+// What stands before the tensors, which follow one another in this order: a multiple of 4096 bytes.
+// Throws UsageError for a name or a value that is not UTF-8; `path` is for the message.
 std::string safetensors_head(const std::string& path, const std::vector<TensorInfo>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

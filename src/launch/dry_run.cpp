@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/network.h"
 #include "base/process/fork.h"
+#include "base/process/process.h"
 #include "launch/flags/command.h"
 #include "launch/job/rendezvous.h"
 #include "launch/plan.h"
@@ -68,7 +69,7 @@ std::string hosts_text(const LaunchOptions& options) {
     const remote::HostEntry& host = options.hosts[i];
     const int procs = host.slots > 0 ? host.slots : options.procs_per_node;
     const std::vector<std::string> remote =
-        remote::remote_lockstep(remote::own_program(), {"run", "--join"});
+        remote::remote_lockstep(base::own_program(), {"run", "--join"});
     text += fmt::format(
         "node {} on {}: {}\n  {}\n", i, host.text(), ranks_text(first_rank, procs),
         remote::shell_command(remote::is_this_host(host) ? remote

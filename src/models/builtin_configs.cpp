@@ -5,6 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/models/model_config.h>
 
+#include "base/text/text.h"
 #include "models/config_fields.h"
 
 namespace lockstep {
@@ -75,7 +76,7 @@ ModelConfig builtin_config(const std::string& name) {
   if (found == builtins().end()) {
     const std::vector<std::string> known = builtin_config_names();
     throw UsageError("there is no built-in configuration \"{}\"; there are {}{}", name,
-                     fmt::join(known, ", "), models::suggestion(name, known));
+                     fmt::join(known, ", "), base::did_you_mean(name, known));
   }
   return found->second;
 }

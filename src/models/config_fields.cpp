@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
+#include "base/text/text.h"
 
 namespace lockstep::models {
 namespace {
@@ -30,11 +30,6 @@ bool is_whole(const nlohmann::json& value) {
 
 }  // namespace
 
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = base::nearest(word, known);
-  return near.empty() ? std::string() : fmt::format("; did you mean {}?", near);
-}
-
 bool ConfigFields::has(const std::string& key) const {
   const auto field = json_.find(key);
   return field != json_.end() && !field->is_null();
@@ -50,7 +45,8 @@ void ConfigFields::read_as(const std::string& key, T& value, const char* kind, b
 
 int64_t ConfigFields::whole(const std::string& key) const {
   if (!has(key)) {
-    throw UsageError("{}: the field {} is missing{}", name_, key, suggestion(key, keys_of(json_)));
+    throw UsageError("{}: the field {} is missing{}", name_, key,
+                     base::did_you_mean(key, keys_of(json_)));
   }
   int64_t value = 0;
   read(key, value);
@@ -92,7 +88,7 @@ void ConfigFields::read(const std::string& key, std::vector<int64_t>& value) con
 void ConfigFields::refuse_word(const std::string& key, const std::string& word,
                                const std::vector<std::string>& known) const {
   throw UsageError("{}: {} is {}; lockstep knows {}{}", name_, key, shown(word),
-                   fmt::join(known, ", "), suggestion(word, known));
+                   fmt::join(known, ", "), base::did_you_mean(word, known));
 }
 
 void ConfigFields::must_be(const std::string& key, const nlohmann::json& wanted) const {

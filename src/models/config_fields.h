@@ -11,9 +11,6 @@
 
 namespace lockstep::models {
 
-// "; did you mean gelu?", or nothing if no word is near.
-std::string suggestion(const std::string& word, const std::vector<std::string>& known);
-
 class ConfigFields {
  public:
   // `json` is an object that outlives this. `name` is for messages.

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/text.h"
 #include "models/config_fields.h"
 
 namespace lockstep::models {
@@ -73,7 +74,7 @@ std::string known_architecture(const std::string& source, const ModelFamily& fam
   const auto& known = family.architectures;
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     throw UsageError("{}: the architecture is \"{}\"; lockstep has {}{}", source, name,
-                     fmt::join(known, ", "), suggestion(name, known));
+                     fmt::join(known, ", "), base::did_you_mean(name, known));
   }
   return name;
 }

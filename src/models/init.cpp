@@ -10,6 +10,9 @@
 
 #include <lockstep/models/configured_module.h>
 
+#include "base/dice.h"
+#include "base/hash.h"
+
 namespace lockstep::models {
 namespace {
 
@@ -69,13 +72,9 @@ FirstValue first_value(const ResNetOptions& options, std::string_view name,
 
 // Seeds that are near, and names that are alike, lead to streams that have nothing in common.
 uint64_t seed_of(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325u ^ seed;
-  for (const char letter : name) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-  }
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
-  return hash ^ (hash >> 31);
+  base::Fnv1a hash(base::Fnv1a::kStart ^ seed);
+  hash.add(name);
+  return base::Dice::mix(hash.value());
 }
 
 void fill(const ModelConfig& config, uint64_t seed, std::string_view name,

@@ -2,29 +2,27 @@
 
 #include <torch/nn/module.h>
 
+#include "base/hash.h"
+
 namespace lockstep::models {
 namespace {
 
-uint64_t add_bytes(uint64_t hash, const at::Tensor& tensor) {
+void add(base::Fnv1a& hash, const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().contiguous();
-  const auto* bytes = static_cast<const unsigned char*>(dense.const_data_ptr());
-  for (size_t i = 0; i < dense.nbytes(); ++i) {
-    hash = (hash ^ bytes[i]) * 0x100000001b3u;
-  }
-  return hash;
+  hash.add({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
 }
 
 }  // namespace
 
 uint64_t hash_parameters(const torch::nn::Module& module) {
-  uint64_t hash = 0xcbf29ce484222325u;
+  base::Fnv1a hash;
   for (const at::Tensor& parameter : module.parameters()) {
-    hash = add_bytes(hash, parameter);
+    add(hash, parameter);
   }
   for (const at::Tensor& buffer : module.buffers()) {
-    hash = add_bytes(hash, buffer);
+    add(hash, buffer);
   }
-  return hash;
+  return hash.value();
 }
 
 int64_t num_parameters(const torch::nn::Module& module) {

@@ -52,7 +52,7 @@ JpegState& state_of(j_common_ptr info) {
   std::longjmp(state.on_error, 1);
 }
 
-// Of what libjpeg would only warn, this is lost data.
+// Whether a warning of libjpeg means that data is lost.
 bool is_loss(int code) {
   return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
          code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <netdb.h>
@@ -133,15 +132,6 @@ std::string address_of_interface(const std::string& interface) {
     }
   }
   return "";
-}
-
-std::string own_program() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    throw IoError("cannot read /proc/self/exe, the path of this program: {}", error.message());
-  }
-  return path;
 }
 
 }  // namespace lockstep::remote

@@ -30,7 +30,4 @@ std::string interface_of(const std::string& address);
 // The first address of an interface; "" if there is no such interface or it has none.
 std::string address_of_interface(const std::string& interface);
 
-// Absolute path of the running program. Throws IoError.
-std::string own_program();
-
 }  // namespace lockstep::remote

@@ -16,7 +16,7 @@
 namespace lockstep::remote {
 
 struct RemoteNodesOptions {
-  std::string program;  // REQUIRED: absolute path of this lockstep (own_program())
+  std::string program;  // REQUIRED: absolute path of this lockstep (base::own_program())
   std::vector<std::string> arguments{"run", "--join"};
   SshOptions ssh;
   base::ConsoleBoard* board = nullptr;  // as in ConsoleOptions
@@ -27,7 +27,7 @@ struct RemoteNodesOptions {
 // process's standard output and error: ssh cuts its output anywhere, so it is put together here.
 // A slow reader slows the hosts down; one that is gone ends them.
 //
-//   RemoteNodes nodes({.program = own_program(), .ssh = SshOptions::from_env(Env())});
+//   RemoteNodes nodes({.program = base::own_program(), .ssh = SshOptions::from_env(Env())});
 //   nodes.start(host, job.dump());                  // for each host: it reads the job as one line
 //   while (!nodes.is_quiet()) {
 //     std::vector<pollfd> polls = ...;              // the caller's own

@@ -49,7 +49,7 @@ struct CallId {
 };
 
 // A rank's call, for the others to see. Written by its rank before it arrives; read by the last one
-// to arrive and, behind the gate, by all; once it is staged, by its sibling too.
+// to arrive and, after the gate has opened, by all; once it is staged, by its sibling too.
 struct alignas(kLineBytes) Announcement {
   CallId call;
   Location location;

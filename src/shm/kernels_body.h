@@ -108,7 +108,7 @@ struct Kernel {
     return result;
   }
 
-  // From the root of the tree to the result.
+  // Turns the root of the tree into the result.
   [[gnu::always_inline]] static Values finish(Values root, Value divisor) {
     for (auto& part : root.part) {
       if constexpr (Operation::kDivides) {
@@ -143,7 +143,7 @@ struct Kernel {
   // Elements [begin, end), a multiple of kStep, to the first num_destinations.
   template <int n, int num_destinations>
   [[gnu::noinline]] static void fused(const ReduceArguments& arguments, size_t begin, size_t end) {
-    // In arrays of their own, which no store can change, so that they stay in registers.
+    // These pointers are copied to arrays that no store can change, so that they stay in registers.
     const From* sources[n];
     To* destinations[num_destinations];
     for (int s = 0; s < n; ++s) {

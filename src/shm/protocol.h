@@ -45,7 +45,7 @@ struct Stopped {
 inline constexpr size_t kLineBytes = 128;
 inline constexpr int kNumChunkSlots = 3;  // of the pipeline for ordinary memory
 
-// In memory that every rank of the team maps; all zero at the start.
+// Lies in memory that every rank of the team maps, and is all zero at the start.
 template <typename P>
 struct Words {
   struct alignas(kLineBytes) Counter {
@@ -83,7 +83,7 @@ class Protocol {
 
   Words<P>& words() { return words_; }
 
-  // Not while a rank of this process waits.
+  // Must not be called while a rank of this process waits.
   void set_policy(WaitPolicy policy) { policy_ = policy; }
 
   // True for the last rank, which must open(k).
@@ -209,7 +209,7 @@ class Protocol {
   Words<P>& words_;
   const uint64_t size_;
   WaitPolicy policy_;
-  // Of this process, not shared: each hears of a failure by itself.
+  // Belongs to this process and is not shared: each process hears of a failure by itself.
   typename P::template Atomic<bool> interrupted_{false};
 };
 

@@ -229,7 +229,7 @@ void Team::reduce_scatter(const Task& task) {
 }
 
 // How AllReduce and ReduceScatter of ordinary memory are cut: chunk c has a piece for each rank,
-// its owner, who reduces it. A rank copies the pieces of the others into its slot, one behind the
+// its owner, who reduces it. A rank copies the pieces of the others into its slot, one after the
 // other.
 class PieceMap {
  public:
@@ -269,9 +269,9 @@ class PieceMap {
   const size_t piece_;  // elements, at most
 };
 
-// Where a rank leaves the sums of its piece of a chunk, if the others fetch them: behind the chunks
-// of its slot. Written again three chunks later, after all ranks have staged that one, and so have
-// copied this one out.
+// Where a rank leaves the sums of its piece of a chunk, if the others fetch them: after the chunks
+// of its slot. It is written again three chunks later, after all ranks have staged that one, and so
+// have copied this one out.
 std::byte* Team::sum_slot(int rank, size_t chunk) const {
   return slot(rank) + (kNumChunkSlots * kChunkBytes) +
          chunk % kNumChunkSlots * (kSumBytes / kNumChunkSlots / kLineBytes * kLineBytes);
@@ -398,7 +398,7 @@ void Team::exchange_slice(const Task& task, int num_slices, Exchange& exchange) 
   };
   const auto write = [&](size_t begin, size_t count) {
     at_state(State::Work);
-    // Of one source every reduction is a copy; Average divides too.
+    // With one source every reduction is a copy, and Average divides as well.
     const void* source = partial_.data() + begin * sum_element;
     find_kernel({.from = sum_type, .to = task.type, .reduction = task.reduction})(
         {.sources = &source,

@@ -24,7 +24,8 @@ constexpr size_t kWorthwhile = 256u << 10;  // below it the usual way is as good
 constexpr size_t kBounceBytes = 2u << 20;
 constexpr uint64_t kMaxSamples = 256;
 
-// Over a network the page cache saves the other ranks of a node a transfer.
+// On a network file system the page cache is worth keeping: it saves the other ranks of a node a
+// transfer.
 bool is_local_disk(int fd) {
   struct statfs info {};
   constexpr decltype(info.f_type) kXfs = 0x58465342;
@@ -70,7 +71,7 @@ DirectSource::DirectSource(std::string path) : file_(std::move(path)) {
   if (!is_local_disk(file_.fd()) || is_mostly_cached(file_)) {
     return;
   }
-  // By its descriptor: the path may be another file by now.
+  // Opened by its descriptor: the path may name another file by now.
   direct_.reset(
       ::open(fmt::format("/proc/self/fd/{}", file_.fd()).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
   is_direct_ = static_cast<bool>(direct_);

@@ -7,7 +7,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "storage/digest.h"
+#include "base/digest.h"
+#include "base/hash.h"
+#include "base/sidecar.h"
 #include "storage/fetch_source.h"
 #include "storage/folder_storage.h"
 #include "storage/local_copy.h"
@@ -19,33 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxSidecar = 4096;
-constexpr size_t kSha256Digits = 64;
-
 std::string read_sidecar(const FetchSource& source, const FetchItem& item) {
-  const auto file = source.storage->open(item.object.path + std::string(kSidecar));
-  std::string text = file->read_text(0, std::min<uint64_t>(file->size(), kMaxSidecar));
-  text = text.substr(0, text.find_first_of(" \t\r\n"));  // "HEX  NAME", as sha256sum writes it
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (text.size() != kSha256Digits ||
-      text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    throw IoError("{} does not begin with the {} hexadecimal digits of a SHA-256", file->name(),
-                  kSha256Digits);
+  const auto file = source.storage->open(item.object.path + base::kSidecarSuffix);
+  const auto sidecar =
+      base::parse_sidecar(file->read_text(0, std::min(file->size(), base::kMaxSidecarBytes)));
+  if (!sidecar) {
+    throw IoError("{} does not begin with the 64 hexadecimal digits of a SHA-256", file->name());
   }
-  return text;
-}
-
-std::string sha256_of(const std::string& path) {
-  const base::FileSource file(path);
-  Digest digest = Digest::sha256();
-  std::vector<std::byte> chunk;
-  for (uint64_t at = 0; at < file.size(); at += chunk.size()) {
-    chunk.resize(std::min<uint64_t>(kFetchChunk, file.size() - at));
-    file.read_at(at, chunk);
-    digest.add(chunk);
-  }
-  return digest.hex();
+  return sidecar->digest;  // whatever its name: objects are renamed on their way into a bucket
 }
 
 std::optional<ObjectInfo> local_file(const std::string& path) {
@@ -82,10 +65,10 @@ class Fetcher {
     const std::vector<uint64_t> sums = copy(*from, part, num_threads);
     compare(part, sums, num_threads);
     if (!sha256.empty()) {
-      const std::string found = sha256_of(part.path());
+      const std::string found = base::sha256_of(base::FileSource(part.path()));
       if (found != sha256) {
         throw IoError("{}: its SHA-256 is {} and {}{} says {}; one of them is damaged", location,
-                      found, location, kSidecar, sha256);
+                      found, location, base::kSidecarSuffix, sha256);
       }
     }
     part.commit(mode_of(item));
@@ -134,7 +117,7 @@ class Fetcher {
       const uint64_t offset = i * kFetchChunk;
       std::vector<std::byte> chunk(std::min<uint64_t>(kFetchChunk, from.size() - offset));
       from.read_at(offset, chunk);
-      sums[i] = chunk_sum(chunk);
+      sums[i] = base::xxh3(chunk);
       part.write_at(offset, chunk);
     });
     return sums;

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/sidecar.h"
 #include "storage/location.h"
 
 namespace lockstep::storage {
@@ -35,7 +36,7 @@ std::string mended(const fs::path& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Nothing unless `location` is one file.
+// Returns nothing unless `location` is one file.
 std::optional<FetchSource> source_file(const std::string& location,
                                        const std::string& destination) {
   const Location place = parse_location(location);
@@ -58,7 +59,7 @@ std::optional<FetchSource> source_file(const std::string& location,
   }
   const bool is_into = destination.ends_with('/') || fs::is_directory(destination);
   const fs::path target = is_into ? fs::path(destination) / name : fs::path(destination);
-  const bool has_sidecar = source.storage->find(name + std::string(kSidecar)).has_value();
+  const bool has_sidecar = source.storage->find(name + base::kSidecarSuffix).has_value();
   source.items.push_back({*object, mended(target), has_sidecar});
   return source;
 }
@@ -81,7 +82,7 @@ FetchSource source_folder(const std::string& location, const std::string& destin
     throw IoError("there is no file {} and none below it", location);
   }
   for (FetchItem& item : source.items) {
-    item.has_sidecar = paths.count(item.object.path + std::string(kSidecar)) != 0;
+    item.has_sidecar = paths.count(item.object.path + base::kSidecarSuffix) != 0;
   }
   return source;
 }

@@ -8,8 +8,6 @@
 
 namespace lockstep::storage {
 
-inline constexpr std::string_view kSidecar = ".sha256";
-
 // A file of the source and its place here.
 struct FetchItem {
   ObjectInfo object;

@@ -7,8 +7,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 
+#include "base/digest.h"
 #include "storage/curl_library.h"
-#include "storage/digest.h"
 
 namespace lockstep::storage {
 
@@ -81,7 +81,7 @@ void set_body(CURL* handle, const HttpRequest& request) {
     return;
   }
   if (request.method == "PUT" || request.method == "POST") {
-    // As "post fields": libcurl then signs their hash, and can send them twice.
+    // The body goes as "post fields": libcurl then signs their hash and can send them twice.
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
                        static_cast<curl_off_t>(request.body.size()));
     curl().easy_setopt(
@@ -161,7 +161,7 @@ HttpResponse HttpClient::send(const HttpRequest& request, base::Deadline deadlin
     add_header(line);
   }
   if (!settings_.access_key.empty()) {  // S3 wants it in every signed request; 7.88 forgets it
-    add_header("x-amz-content-sha256: " + sha256_hex(request.body));
+    add_header("x-amz-content-sha256: " + base::sha256_hex(request.body));
   }
   if (!settings_.session_token.empty()) {
     add_header("x-amz-security-token: " + settings_.session_token);

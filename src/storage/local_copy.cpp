@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <xxhash.h>
 
 #include <lockstep/base/error.h>
 
 #include "base/atomic_file.h"
+#include "base/hash.h"
 #include "storage/parallel_read.h"
 
 namespace lockstep::storage {
@@ -53,12 +53,8 @@ void FetchStamp::write(const std::string& file) const {
       path_for(file), Json(*this).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-uint64_t chunk_sum(std::span<const std::byte> chunk) {
-  return XXH3_64bits(chunk.data(), chunk.size());
-}
-
 std::string sum_text(const std::vector<uint64_t>& sums) {
-  return fmt::format("{:016x}", chunk_sum(std::as_bytes(std::span(sums))));
+  return fmt::format("{:016x}", base::xxh3(std::as_bytes(std::span(sums))));
 }
 
 std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads) {
@@ -66,7 +62,7 @@ std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads) 
   for_each_parallel(sums.size(), num_threads, [&](size_t i) {
     std::vector<std::byte> chunk(std::min<uint64_t>(kFetchChunk, file.size() - i * kFetchChunk));
     file.read_at(i * kFetchChunk, chunk);
-    sums[i] = chunk_sum(chunk);
+    sums[i] = base::xxh3(chunk);
   });
   return sums;
 }

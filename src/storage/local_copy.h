@@ -28,10 +28,11 @@ struct FetchStamp {
   void write(const std::string& file) const;
 };
 
-// XXH3 of each chunk, in order, and of all of them.
-uint64_t chunk_sum(std::span<const std::byte> chunk);
-std::string sum_text(const std::vector<uint64_t>& sums);
+// The XXH3 of each chunk, in order.
 std::vector<uint64_t> chunk_sums(const base::ByteSource& file, int num_threads);
+
+// The XXH3 of these, as 16 digits.
+std::string sum_text(const std::vector<uint64_t>& sums);
 
 // "NAME.HOST.lockstep-part", locked: another process of this host that fetches NAME waits. What a
 // killed one left there is written over. Destroyed without commit(), it leaves nothing.

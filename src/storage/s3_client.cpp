@@ -32,7 +32,7 @@ bool may_pass(const HttpResponse& response) {
   return std::count(std::begin(kTransient), std::end(kTransient), response.status) > 0;
 }
 
-// What the server says, safe to print: nothing of it is believed.
+// What the server says, made safe to print: it may be hostile.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {

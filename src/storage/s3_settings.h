@@ -29,7 +29,7 @@ struct S3Settings {
   // sense.
   static S3Settings from_env(const base::Env& env);
 
-  // Of an object or, without a key, of the bucket; no query.
+  // The address of an object or, without a key, of the bucket. It has no query.
   std::string url(const std::string& bucket, const std::string& key) const;
   std::string endpoint_text() const;  // for messages
 };

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "storage/digest.h"
+#include "base/digest.h"
 #include "storage/xml.h"
 
 namespace lockstep::storage {
@@ -81,7 +81,7 @@ void S3Writer::append(std::span<const std::byte> bytes) {
 }
 
 std::string S3Writer::send_bytes(const std::string& what, const Query& query) {
-  const std::string md5 = md5_hex(part_);
+  const std::string md5 = base::md5_hex(part_);
   const HttpResponse response = client_->send(
       {.what = what,
        .method = "PUT",

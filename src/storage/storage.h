@@ -67,7 +67,7 @@ class Storage {
   virtual void remove(const std::string& path) = 0;  // it need not be there
 };
 
-// Neither looks whether the folder or the bucket is there: the first use does.
+// Does not look whether the folder or the bucket exists: the first use does.
 std::shared_ptr<Storage> open_storage(const std::string& location);
 
 // One file: a path, "file:///path", "s3://bucket/key".

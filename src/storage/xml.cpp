@@ -6,6 +6,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
+
 namespace lockstep::storage {
 
 namespace {
@@ -16,25 +18,6 @@ constexpr std::string_view kXmlSpace = " \t\r\n";
 bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_' || c == ':' || c == '.';
-}
-
-void append_utf8(std::string& text, uint32_t code) {
-  const auto put = [&](uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6);
-    put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  }
 }
 
 class Parser {
@@ -134,7 +117,7 @@ class Parser {
           code > 0x10ffff || is_surrogate) {
         fail("an entity that is no letter");
       }
-      append_utf8(text, code);
+      base::append_utf8(text, code);
     } else {
       static constexpr std::pair<std::string_view, char> kNamed[] = {
           {"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};

@@ -1,7 +1,7 @@
 #pragma once
 
 // The XML that S3 answers with: elements and text. Attributes are skipped; DOCTYPE, comments, CDATA
-// and processing instructions behind the first line are refused, since no answer has them.
+// and processing instructions after the first line are refused, since no answer has them.
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tokenizers/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -14,18 +14,18 @@ bool is_class(char32_t point, uint8_t classes) {
 
 bool begins_with_word(std::string_view text) {
   const char* at = text.data();
-  return !text.empty() && is_class(next_code_point(at), kWordCharacter);
+  return !text.empty() && is_class(base::next_code_point(at), kWordCharacter);
 }
 
 bool ends_with_word(std::string_view text) {
-  return !text.empty() && is_class(last_code_point(text), kWordCharacter);
+  return !text.empty() && is_class(base::last_code_point(text), kWordCharacter);
 }
 
 size_t bytes_of_space_at_end(std::string_view text) {
   const size_t whole = text.size();
-  while (!text.empty() && is_class(last_code_point(text), kSpace)) {
+  while (!text.empty() && is_class(base::last_code_point(text), kSpace)) {
     std::string bytes;
-    append_utf8(bytes, last_code_point(text));
+    base::append_utf8(bytes, base::last_code_point(text));
     text.remove_suffix(bytes.size());
   }
   return whole - text.size();
@@ -36,7 +36,7 @@ size_t bytes_of_space_at_begin(std::string_view text) {
   const char* const end = at + text.size();
   while (at != end) {
     const char* next = at;
-    if (!is_class(next_code_point(next), kSpace)) {
+    if (!is_class(base::next_code_point(next), kSpace)) {
       break;
     }
     at = next;

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "base/text/utf8.h"
 #include "tokenizers/unicode.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -23,7 +23,7 @@ void for_each_bert_word(std::string_view text, Function function) {
   };
   for (const char* at = begin; at != end;) {
     const char* const here = at;
-    const uint8_t classes = unicode.classes(next_code_point(at));
+    const uint8_t classes = unicode.classes(base::next_code_point(at));
     if ((classes & (kSpace | kPunctuation)) != 0) {
       flush(here);
       begin = here;

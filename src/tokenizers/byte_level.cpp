@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/text/utf8.h"
 #include "tokenizers/unicode.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -15,10 +15,10 @@ constexpr uint8_t kKinds = kLetter | kNumber | kSpace;
 // Letter, number, white space or (0) none of them; `next` is where it ends.
 uint8_t kind_at(const Unicode& unicode, const char* at, const char*& next) {
   next = at;
-  return unicode.classes(next_code_point(next)) & kKinds;
+  return unicode.classes(base::next_code_point(next)) & kKinds;
 }
 
-// Behind 's, 't, 're, 've, 'm, 'll or 'd; `begin` if none stands there.
+// Where 's, 't, 're, 've, 'm, 'll or 'd ends; `begin` if the text begins with none of them.
 const char* end_of_contraction(const char* begin, const char* end) {
   const std::string_view rest(begin, static_cast<size_t>(std::min<std::ptrdiff_t>(end - begin, 3)));
   for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
@@ -50,7 +50,7 @@ std::array<std::string, 256> make_byte_letters() {
   char32_t other = 256;
   for (char32_t byte = 0; byte < 256; ++byte) {
     const bool is_shown = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    append_utf8(letters[byte], is_shown ? byte : other++);
+    base::append_utf8(letters[byte], is_shown ? byte : other++);
   }
   return letters;
 }
@@ -67,13 +67,13 @@ std::optional<std::string> bytes_of_letters(std::string_view token) {
     std::unordered_map<char32_t, char> bytes;
     for (size_t byte = 0; byte < 256; ++byte) {
       const char* at = byte_letters()[byte].data();
-      bytes.emplace(next_code_point(at), static_cast<char>(byte));
+      bytes.emplace(base::next_code_point(at), static_cast<char>(byte));
     }
     return bytes;
   }();
   std::string bytes;
   for (const char* at = token.data(); at != token.data() + token.size();) {
-    const auto found = byte_of.find(next_code_point(at));
+    const auto found = byte_of.find(base::next_code_point(at));
     if (found == byte_of.end()) {
       return std::nullopt;
     }

@@ -16,7 +16,7 @@ const std::array<std::string, 256>& byte_letters();
 // The bytes that a token's letters stand for; nothing if a letter stands for none.
 std::optional<std::string> bytes_of_letters(std::string_view token);
 
-// Behind the first piece of the text, which is valid and not empty, by the expression
+// Where the first piece of the text ends, which is valid and not empty, by the expression
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 const char* end_of_piece(const char* begin, const char* end);
 

@@ -5,8 +5,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
 #include "tokenizers/byte_level.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -198,7 +198,7 @@ std::string BytePair::join(const std::vector<std::string_view>& tokens) const {
   for (const std::string_view token : tokens) {
     bytes += bytes_of_letters(token).value_or(std::string(token));
   }
-  return replace_invalid_utf8(bytes);
+  return base::replace_invalid_utf8(bytes);
 }
 
 }  // namespace lockstep::tokenizers

@@ -9,7 +9,6 @@
 #include "tokenizers/json_file.h"
 #include "tokenizers/tokenizer_build.h"
 #include "tokenizers/tokenizer_json.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tokenizers/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -144,14 +144,14 @@ void TextNormalizer::apply(std::string_view text, std::string& out) const {
   Points points;
   points.reserve(text.size());
   for (const char* at = text.data(); at != text.data() + text.size();) {
-    points += next_code_point(at);
+    points += base::next_code_point(at);
   }
   for (const Step step : steps_) {
     points = after(step, std::move(points));
   }
   out.clear();
   for (const char32_t point : points) {
-    append_utf8(out, point);
+    base::append_utf8(out, point);
   }
 }
 

@@ -15,7 +15,7 @@ class TextNormalizer {
  public:
   enum class Step {
     Clean,         // BERT: control characters go, white space becomes a blank
-    SpaceChinese,  // BERT: a blank before and behind every Chinese character
+    SpaceChinese,  // BERT: a blank before and after every Chinese character
     StripAccents,  // BERT: decompose, drop what is Mn
     StripMarks,    // drop what is M*, decompose nothing
     Lowercase,

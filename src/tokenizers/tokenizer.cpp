@@ -3,8 +3,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
+#include "base/text/utf8.h"
 #include "tokenizers/tokenizer_parts.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -67,10 +67,10 @@ void append_ids(const tokenizers::TokenizerParts& parts, std::string_view text,
 // Appends the ids of any bytes at all.
 void append_ids_of_bytes(const tokenizers::TokenizerParts& parts, std::string_view text,
                          tokenizers::EncodeScratch& scratch) {
-  if (tokenizers::first_invalid_utf8(text) == text.size()) {
+  if (base::first_invalid_utf8(text) == text.size()) {
     append_ids(parts, text, scratch);
   } else {
-    append_ids(parts, tokenizers::replace_invalid_utf8(text), scratch);
+    append_ids(parts, base::replace_invalid_utf8(text), scratch);
   }
 }
 

@@ -37,7 +37,7 @@ using PartsPointer = std::shared_ptr<const TokenizerParts>;
 PartsPointer build(CommonSettings common, WordPieceSettings settings);
 PartsPointer build(CommonSettings common, BytePairSettings settings);
 
-// The tokens of `names` that the vocabulary has, as special tokens, behind those of `added`.
+// The tokens of `names` that the vocabulary has, as special tokens, after those of `added`.
 void add_special_tokens(CommonSettings& common);
 
 // BERT's normalizer. `strip_accents`: nothing means as `lowercase`.

@@ -65,7 +65,7 @@ class Unicode {
   static const Unicode& get();
 
  private:
-  // Of a code point of which there is something to say; the first says nothing.
+  // What is known of a code point; the first record is that of all others.
   struct Record {
     char32_t lower = 0;   // 0: itself
     char32_t first = 0;   // 0: has no decomposition

@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "tokenizers/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -13,7 +13,7 @@ std::string in_quotes(std::string_view token) {
     const auto byte = static_cast<unsigned char>(c);
     text += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
   }
-  return replace_invalid_utf8(text) + (token.size() > kShown ? "...\"" : "\"");
+  return base::replace_invalid_utf8(text) + (token.size() > kShown ? "...\"" : "\"");
 }
 
 void Vocabulary::add(std::string_view token, int64_t id, std::string_view place) {
@@ -21,7 +21,7 @@ void Vocabulary::add(std::string_view token, int64_t id, std::string_view place)
     throw FormatError("{}: the token {} has {} bytes, the limit is {}", place, in_quotes(token),
                       token.size(), kMaxTokenBytes);
   }
-  if (const size_t at = first_invalid_utf8(token); at != token.size()) {
+  if (const size_t at = base::first_invalid_utf8(token); at != token.size()) {
     throw FormatError("{}: the token {} is not UTF-8 from its byte {} on", place, in_quotes(token),
                       at);
   }

@@ -4,8 +4,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
 #include "tokenizers/bert_words.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::tokenizers {
 
@@ -21,7 +21,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// As Hugging Face's decoder does, token by token, blank included.
+// Does what Hugging Face's decoder does, token by token, with the blank that comes first.
 void clean_up(std::string& token) {
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
@@ -100,7 +100,8 @@ void WordPiece::append_ids(std::string_view text, EncodeScratch& scratch) const 
   }
 }
 
-// Behind what begins at `at`: a code point that stands alone, or all up to the next such one.
+// Where the part that begins at `at` ends. It is a code point that stands alone, or all code points
+// up to the next such one.
 const char* WordPiece::end_of_part(const char* at, const char* end) const {
   const char* const begin = at;
   while (at != end) {
@@ -109,7 +110,7 @@ const char* WordPiece::end_of_part(const char* at, const char* end) const {
       ++at;
     } else if (role == Role::High) {
       const char* next = at;
-      if (stands_alone(next_code_point(next))) {
+      if (stands_alone(base::next_code_point(next))) {
         return at == begin ? next : at;
       }
       at = next;
@@ -134,7 +135,7 @@ void WordPiece::append_part(std::string_view part, EncodeScratch& scratch) const
 void WordPiece::append_word(std::string_view word, IdList& ids) const {
   const size_t before = ids.size();
   bool is_known = word.size() <= settings_.max_word_points ||
-                  count_code_points(word) <= settings_.max_word_points;
+                  base::count_code_points(word) <= settings_.max_word_points;
   const TokenTrie* trie = &beginnings_;
   while (is_known && !word.empty()) {
     const TokenTrie::Match match = trie->longest(word);

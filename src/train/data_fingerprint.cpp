@@ -9,10 +9,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "checkpoint/texts.h"
-#include "storage/digest.h"
+#include "base/digest.h"
+#include "comm/agree.h"
 #include "storage/storage.h"
-#include "weights/agree.h"
 
 namespace lockstep::train {
 namespace {
@@ -25,11 +24,7 @@ constexpr uint64_t kNumBlocks = 64;
 constexpr int64_t kNumSamples = 32;
 constexpr size_t kDigits = 32;  // of a digest: enough to tell data apart
 
-void add(storage::Digest& digest, std::string_view text) {
-  digest.add(std::as_bytes(std::span(text)));
-}
-
-std::string hex_of(storage::Digest digest) {
+std::string hex_of(base::Digest digest) {
   return digest.hex().substr(0, kDigits);
 }
 
@@ -63,7 +58,7 @@ void append_files(const DataSource& source, const std::string& location,
 }
 
 // Bytes [begin, begin + size) of all files together.
-void add_range(storage::Digest& digest, const std::vector<SourceFile>& files, uint64_t begin,
+void add_range(base::Digest& digest, const std::vector<SourceFile>& files, uint64_t begin,
                uint64_t size) {
   uint64_t first = 0;  // of the file
   for (const SourceFile& file : files) {
@@ -72,7 +67,7 @@ void add_range(storage::Digest& digest, const std::vector<SourceFile>& files, ui
     if (from < to) {
       const auto opened = file.open();
       for (uint64_t at = from; at < to; at += kWholeBytes / 16) {
-        add(digest, opened->read_text(at - first, std::min(kWholeBytes / 16, to - at)));
+        digest.add(opened->read_text(at - first, std::min(kWholeBytes / 16, to - at)));
       }
     }
     first += file.size_bytes;
@@ -89,13 +84,13 @@ Json describe(const DataSource& source) {
   }
   uint64_t bytes = 0;
   bool has_names = false;
-  storage::Digest names = storage::Digest::sha256();
-  storage::Digest content = storage::Digest::sha256();
+  base::Digest names = base::Digest::sha256();
+  base::Digest content = base::Digest::sha256();
   for (const SourceFile& file : files) {
     bytes += file.size_bytes;
     has_names = has_names || !file.name.empty();
     // Sizes also say where one file of several ends.
-    add(names, fmt::format("{} {}\n", file.size_bytes, file.name));
+    names.add(fmt::format("{} {}\n", file.size_bytes, file.name));
   }
   if (bytes <= kWholeBytes) {
     add_range(content, files, 0, bytes);
@@ -115,20 +110,20 @@ Json describe(const DataSource& source) {
   return json;
 }
 
-void add(storage::Digest& digest, const at::Tensor& tensor) {
+void add(base::Digest& digest, const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return;
   }
   const at::Tensor plain = tensor.to(at::kCPU).contiguous();
-  add(digest,
+  digest.add(
       fmt::format("{} [{}]\n", toString(plain.scalar_type()), fmt::join(plain.sizes(), ", ")));
-  digest.add({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+  digest.add(std::span(static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()));
 }
 
 std::string sample_digest(const Dataset& data, int64_t index) {
   const SampleKey key{.index = index, .seed = 0};
   const Batch batch = data.batch(std::span(&key, 1));
-  storage::Digest digest = storage::Digest::sha256();
+  base::Digest digest = base::Digest::sha256();
   add(digest, batch.input);
   add(digest, batch.target);
   return hex_of(std::move(digest));
@@ -139,23 +134,23 @@ Json describe(const Dataset& data, Group& group) {
   const int64_t size = data.size();
   const int64_t count = std::min(size, kNumSamples);
   std::string mine;  // digests of every size()-th sample
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     for (int64_t i = group.rank(); i < count; i += group.size()) {
       const int64_t index = i + 1 == count ? size - 1 : i * (size / count);
       const std::string digest = sample_digest(data, index);
       mine += sample_digest(data, index) == digest ? digest : std::string(kDigits, '?');
     }
   });
-  weights::throw_together(group, error);
-  const std::vector<std::string> all = checkpoint::gather_texts(group, mine);
-  storage::Digest content = storage::Digest::sha256();
+  comm::throw_together(group, error);
+  const std::vector<std::string> all = comm::gather_texts(group, mine);
+  base::Digest content = base::Digest::sha256();
   bool is_known = true;
   for (int64_t i = 0; i < count; ++i) {
     const auto rank = static_cast<size_t>(i % group.size());
     const std::string digest =
         all[rank].substr(static_cast<size_t>(i / group.size()) * kDigits, kDigits);
     is_known = is_known && digest.front() != '?';
-    add(content, digest);
+    content.add(digest);
   }
   Json json{{"samples", size}};
   if (is_known) {
@@ -192,20 +187,19 @@ std::string difference(const std::string& key, const Json& then, const Json& now
 
 std::string fingerprint_sources(const std::vector<DataSource>& sources, Group& group) {
   std::string text;
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() != 0) {
-                              return;
-                            }
-                            Json json = Json::object();
-                            for (const DataSource& source : sources) {
-                              if (!source.locations.empty() || !source.word.empty()) {
-                                json[source.key] = describe(source);
-                              }
-                            }
-                            text = json.dump();
-                          }));
-  const auto bytes = weights::broadcast_bytes(group, {text.begin(), text.end()});
-  return {bytes.begin(), bytes.end()};
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() != 0) {
+                           return;
+                         }
+                         Json json = Json::object();
+                         for (const DataSource& source : sources) {
+                           if (!source.locations.empty() || !source.word.empty()) {
+                             json[source.key] = describe(source);
+                           }
+                         }
+                         text = json.dump();
+                       }));
+  return comm::broadcast_text(group, text);
 }
 
 std::string fingerprint_samples(const TrainerData& data, Group& group) {

@@ -13,6 +13,7 @@
 #include <lockstep/train/trainer.h>
 
 #include "base/stopwatch.h"
+#include "comm/agree.h"
 #include "models/parameter_hash.h"
 #include "train/check_run.h"
 #include "train/data_fingerprint.h"
@@ -22,7 +23,6 @@
 #include "train/step/step.h"
 #include "train/threads.h"
 #include "train/train_state.h"
-#include "weights/agree.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +30,7 @@ namespace {
 std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
   std::vector<uint64_t> hashes;
   for (const int64_t bits :
-       weights::gather_numbers(group, std::bit_cast<int64_t>(models::hash_parameters(module)))) {
+       comm::gather_numbers(group, std::bit_cast<int64_t>(models::hash_parameters(module)))) {
     hashes.push_back(std::bit_cast<uint64_t>(bits));
   }
   return hashes;

@@ -9,9 +9,9 @@
 #include <lockstep/weights/weights.h>
 
 #include "base/round.h"
+#include "comm/agree.h"
 #include "formats/sidecar.h"
 #include "storage/storage.h"
-#include "weights/agree.h"
 #include "weights/checksums.h"
 #include "weights/chunk_reader.h"
 #include "weights/load_mode.h"
@@ -98,15 +98,15 @@ class Load {
     LoadReport report{.mode = options_.mode};
     const uint64_t sent = parts_.group.traffic().network_bytes_sent;
     std::exception_ptr error = move_chunks(report);
-    weights::throw_together(parts_.group, error);
+    comm::throw_together(parts_.group, error);
     if (options_.verify) {
       add_pieces_of_others();
-      error = weights::caught([&] {
+      error = comm::caught([&] {
         if (options_.mode != LoadMode::Rank0 || parts_.group.rank() == 0) {
           checksums_.check();
         }
       });
-      weights::throw_together(parts_.group, error);
+      comm::throw_together(parts_.group, error);
       report.verified = plan_.is_verifiable;
     }
     report.network_bytes =
@@ -127,7 +127,7 @@ class Load {
     std::exception_ptr error;
     for (uint64_t round = 0; round < num_rounds; ++round) {
       if (reader && !error) {
-        error = weights::caught([&] { reader->await(round); });
+        error = comm::caught([&] { reader->await(round); });
       }
       if (!window_->share(round, !error)) {
         break;
@@ -136,7 +136,7 @@ class Load {
         reader->allow(round + weights::kNumSlots);
       }
       if (!error) {
-        error = weights::caught([&] { take(round, report); });
+        error = comm::caught([&] { take(round, report); });
       }
     }
     report.bytes_read = reader ? reader->bytes_read() : 0;
@@ -209,7 +209,7 @@ bool all_equal(const std::vector<int64_t>& numbers) {
 void check_options(Group& group, const LoadOptions& options) {
   const auto number = (options.window_bytes << 8) | (static_cast<int64_t>(options.mode) << 2) |
                       (options.verify ? 2 : 0) | (options.sha256 ? 1 : 0);
-  if (!all_equal(weights::gather_numbers(group, number))) {
+  if (!all_equal(comm::gather_numbers(group, number))) {
     throw UsageError("load_weights: the ranks gave different options; give all the same");
   }
   if (options.window_bytes < kMinWindowBytes) {
@@ -222,13 +222,13 @@ void check_options(Group& group, const LoadOptions& options) {
 weights::LoadChoice open_and_choose(const Weights& weights, const weights::LoadPlan& plan,
                                     Group& group, LoadMode asked, int num_nodes, Sources& sources) {
   const bool same_tensors =
-      all_equal(weights::gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
+      all_equal(comm::gather_numbers(group, static_cast<int64_t>(plan.fingerprint())));
   const bool is_shared = group.size() > 1 && (asked == LoadMode::Each || !same_tensors);
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     sources = open_sources(weights.catalog(), plan,
                            is_shared ? weights::ReadsBy::ManyRanks : weights::ReadsBy::OneRank);
   });
-  const std::vector<int64_t> failed = weights::gather_numbers(group, error ? 1 : 0);
+  const std::vector<int64_t> failed = comm::gather_numbers(group, error ? 1 : 0);
   const bool seen_by_all = std::count(failed.begin(), failed.end(), 1) == 0;
   const weights::LoadChoice choice =
       weights::choose_mode(asked, {.location = weights.location(),
@@ -239,23 +239,23 @@ weights::LoadChoice open_and_choose(const Weights& weights, const weights::LoadP
                                    .seen_by_all = seen_by_all || failed[0] != 0,
                                    .bytes = plan.read_bytes});
   const bool counts = choice.mode != LoadMode::Rank0 || group.rank() == 0;
-  weights::throw_together(group, counts ? error : nullptr);
+  comm::throw_together(group, counts ? error : nullptr);
   return choice;
 }
 
 // Collective: rank 0 reads every file whole.
 void check_digests(const Weights& weights, Group& group) {
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     if (group.rank() != 0) {
       return;
     }
     for (const weights::CatalogFile& file : weights.catalog().files) {
-      const auto sidecar = storage::open_source(file.location + formats::kSidecarSuffix);
+      const auto sidecar = storage::open_source(file.location + base::kSidecarSuffix);
       formats::verify_sidecar(*storage::open_source(file.opened),
                               formats::read_sidecar(*sidecar, file.location));
     }
   });
-  weights::throw_together(group, error);
+  comm::throw_together(group, error);
 }
 
 }  // namespace
@@ -265,8 +265,8 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
   const auto start = std::chrono::steady_clock::now();
   check_options(group, options);
   weights::LoadPlan plan;
-  weights::throw_together(
-      group, weights::caught([&] { plan = weights::make_plan(weights.catalog(), targets); }));
+  comm::throw_together(
+      group, comm::caught([&] { plan = weights::make_plan(weights.catalog(), targets); }));
   const weights::Neighbours neighbours = weights::find_neighbours(group);
   Sources sources;
   const weights::LoadChoice choice =

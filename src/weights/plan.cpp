@@ -8,8 +8,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
+#include "base/hash.h"
 #include "base/round.h"
+#include "base/text/text.h"
 
 namespace lockstep::weights {
 
@@ -120,22 +121,17 @@ void add_records(LoadPlan& plan, const WeightCatalog& catalog) {
 }  // namespace
 
 uint64_t LoadPlan::fingerprint() const {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&](uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ (value >> shift & 0xff)) * 0x100000001b3u;
-    }
-  };
+  base::Fnv1a hash;
   for (const ReadRange& range : ranges) {
-    add(range.file);
-    add(range.begin);
-    add(range.end);
+    hash.add(uint64_t{range.file});
+    hash.add(range.begin);
+    hash.add(range.end);
   }
   for (const PlannedRecord& record : records) {
-    add(record.position);
-    add(record.sum->size_bytes);
+    hash.add(record.position);
+    hash.add(record.sum->size_bytes);
   }
-  return hash;
+  return hash.value();
 }
 
 LoadPlan make_plan(const WeightCatalog& catalog, std::span<const WeightTarget> targets) {

@@ -5,8 +5,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/group.h>
 
+#include "comm/agree.h"
 #include "storage/storage.h"
-#include "weights/agree.h"
 
 namespace lockstep::weights {
 namespace {
@@ -36,13 +36,13 @@ std::vector<uint8_t> read(const std::string& folder, const std::string& name) {
 std::optional<std::string> read_small_file(const std::string& folder, const std::string& name,
                                            Group& group) {
   std::vector<uint8_t> bytes;
-  const auto error = caught([&] {
+  const auto error = comm::caught([&] {
     if (group.rank() == 0) {
       bytes = read(folder, name);
     }
   });
-  throw_together(group, error);
-  bytes = broadcast_bytes(group, std::move(bytes));
+  comm::throw_together(group, error);
+  bytes = comm::broadcast_bytes(group, std::move(bytes));
   if (bytes[0] == 0) {
     return std::nullopt;
   }

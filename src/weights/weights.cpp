@@ -5,10 +5,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/weights/weights.h>
 
+#include "comm/agree.h"
 #include "storage/fetch.h"
 #include "storage/location.h"
 #include "storage/storage.h"
-#include "weights/agree.h"
 #include "weights/catalog.h"
 
 namespace lockstep {
@@ -21,13 +21,13 @@ using Paths = std::vector<std::string>;
 template <typename Make>
 std::vector<uint8_t> from_rank0(Group& group, Make make) {
   std::vector<uint8_t> bytes;
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     if (group.rank() == 0) {
       bytes = make();
     }
   });
-  weights::throw_together(group, error);
-  return weights::broadcast_bytes(group, std::move(bytes));
+  comm::throw_together(group, error);
+  return comm::broadcast_bytes(group, std::move(bytes));
 }
 
 // A name with a newline in it is not a name of weights.
@@ -55,12 +55,12 @@ std::string copy_of(const std::string& location, const std::string& cache_dir) {
 
 // Every rank asks; the first one of a host copies, the others wait for it and find the copy.
 void fetch_copies(Group& group, const Paths& files, const Paths& copies) {
-  const auto error = weights::caught([&] {
+  const auto error = comm::caught([&] {
     for (size_t i = 0; i < files.size(); ++i) {
       storage::fetch(files[i], copies[i]);
     }
   });
-  weights::throw_together(group, error);
+  comm::throw_together(group, error);
 }
 
 }  // namespace

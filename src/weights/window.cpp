@@ -12,7 +12,7 @@
 
 #include "base/round.h"
 #include "base/unique_fd.h"
-#include "weights/agree.h"
+#include "comm/agree.h"
 #include "weights/plan.h"
 
 namespace lockstep::weights {
@@ -198,7 +198,7 @@ std::unique_ptr<Window> make_rank0_window(Group& group, const Neighbours& neighb
 
 Neighbours find_neighbours(Group& group) {
   const std::vector<int> local = group.local_ranks();
-  const std::vector<int64_t> nodes = gather_numbers(group, local.front());
+  const std::vector<int64_t> nodes = comm::gather_numbers(group, local.front());
   std::map<int64_t, size_t> counts;
   for (const int64_t node : nodes) {
     ++counts[node];

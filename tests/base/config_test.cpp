@@ -117,12 +117,5 @@ TEST(Config, SetTakesTomlOrABareWord) {
   expect_usage_error([&] { config.set("=3"); }, "section.key=value");
 }
 
-TEST(Nearest, SuggestsOnlyWhatIsNear) {
-  const std::vector<std::string> names = {"run", "train", "explain"};
-  EXPECT_EQ(base::nearest("tran", names), "train");
-  EXPECT_EQ(base::nearest("explian", names), "explain");
-  EXPECT_EQ(base::nearest("xxxxxxxx", names), "");
-}
-
 }  // namespace
 }  // namespace lockstep

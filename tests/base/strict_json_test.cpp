@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-std::string refused_json(const std::string& text) {
+std::string refusal_of(const std::string& text) {
   try {
     base::parse_strict_json("x", text);
   } catch (const FormatError& error) {
@@ -24,13 +24,13 @@ TEST(StrictJson, ReadsWhatIsJson) {
 }
 
 TEST(StrictJson, RefusesTheRestWithFileAndPlace) {
-  EXPECT_EQ(refused_json("{\n\"a\": }"), "x: it is not JSON in UTF-8 at offset 8 (line 2)");
-  EXPECT_EQ(refused_json("{\"\xff\": 1}"), "x: it is not JSON in UTF-8 at offset 3 (line 1)");
-  EXPECT_EQ(refused_json(R"({"a": {"b": 1, "b": 2}})"),
+  EXPECT_EQ(refusal_of("{\n\"a\": }"), "x: it is not JSON in UTF-8 at offset 8 (line 2)");
+  EXPECT_EQ(refusal_of("{\"\xff\": 1}"), "x: it is not JSON in UTF-8 at offset 3 (line 1)");
+  EXPECT_EQ(refusal_of(R"({"a": {"b": 1, "b": 2}})"),
             "x: it names \"b\" twice; which of them is meant?");
-  EXPECT_EQ(refused_json("[1e999]"), "x: it has a number beyond all limits");
-  EXPECT_EQ(refused_json(std::string(32, '[') + std::string(32, ']')), "");
-  EXPECT_EQ(refused_json(std::string(40, '[') + std::string(40, ']')),
+  EXPECT_EQ(refusal_of("[1e999]"), "x: it has a number beyond all limits");
+  EXPECT_EQ(refusal_of(std::string(32, '[') + std::string(32, ']')), "");
+  EXPECT_EQ(refusal_of(std::string(40, '[') + std::string(40, ']')),
             "x: it is nested deeper than 32");
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "base/process/process.h"
 #include "checkpoint_files/manifest.h"
 #include "support/temp_folder.h"
@@ -29,18 +30,17 @@ base::Output lockstep(Text arguments) {
 void write_checkpoint(const TempFolder& folder, int64_t step, const std::string& bytes) {
   const std::string name = "step-0000000" + std::to_string(step);
   std::filesystem::create_directory(folder.at(name));
-  checkpoint_files::ShardHash hash;
-  hash.add(bytes.data(), bytes.size());
   folder.file(name + "/shard-00000-of-00001.safetensors", bytes);
-  folder.file(name + "/manifest.json",
-              checkpoint_files::manifest_text(
-                  {.step = step,
-                   .sequence = static_cast<uint64_t>(step),
-                   .created_s = 1'700'000'000,
-                   .score = 0.5,
-                   .values = {{"epoch", "2"}},
-                   .shards = {{"shard-00000-of-00001.safetensors", bytes.size(), hash.hex()}},
-                   .tensors = {{"w", formats::DType::U8, {2, 4}, {{0, 0, 0, 8}}}}}));
+  folder.file(
+      name + "/manifest.json",
+      checkpoint_files::manifest_text(
+          {.step = step,
+           .sequence = static_cast<uint64_t>(step),
+           .created_s = 1'700'000'000,
+           .score = 0.5,
+           .values = {{"epoch", "2"}},
+           .shards = {{"shard-00000-of-00001.safetensors", bytes.size(), base::xxh3_hex(bytes)}},
+           .tensors = {{"w", formats::DType::U8, {2, 4}, {{0, 0, 0, 8}}}}}));
 }
 
 TEST(InspectCheckpoint, ShowsOneAndVerifiesIt) {

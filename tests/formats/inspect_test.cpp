@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/digest.h"
 #include "base/process/process.h"
 #include "formats/safetensors.h"
-#include "formats/sidecar.h"
 #include "formats/support.h"
 #include "formats/token_file.h"
 #include "support/s3_server.h"
@@ -41,9 +41,7 @@ std::string output_of(const std::vector<std::string>& arguments) {
 }
 
 std::string sidecar_of(const std::string& bytes, const std::string& name) {
-  formats::Sha256 sha256;
-  sha256.append(std::as_bytes(std::span(bytes)));
-  return sha256.hex() + "  " + name + "\n";
+  return base::sha256_hex(bytes) + "  " + name + "\n";
 }
 
 class Inspect : public testing::Test {

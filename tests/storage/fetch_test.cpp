@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "storage/digest.h"
+#include "base/digest.h"
 #include "storage/local_copy.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
@@ -31,7 +31,7 @@ std::string text_of(size_t size) {
 }
 
 std::string sidecar_of(const std::string& text) {
-  return storage::sha256_hex(std::as_bytes(std::span(text))) + "  name\n";
+  return base::sha256_hex(text) + "  name\n";
 }
 
 // Neither parts nor stamps.

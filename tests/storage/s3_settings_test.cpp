@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "storage/digest.h"
 #include "storage/s3_url.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
@@ -105,12 +104,6 @@ TEST(S3Url, IsEncodedAndSorted) {
   EXPECT_EQ(storage::percent_encoded("a/b?", true), "a/b%3F");
   EXPECT_EQ(storage::query_text({{"uploads", ""}, {"prefix", "a b"}, {"list-type", "2"}}),
             "list-type=2&prefix=a%20b&uploads=");
-}
-
-TEST(Digest, IsThatOfOpenssl) {
-  EXPECT_EQ(storage::md5_hex({}), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(storage::sha256_hex(std::as_bytes(std::span("abc", 3))),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizers/utf8.h"
+#include "base/text/utf8.h"
 
 namespace lockstep::test {
 
@@ -143,7 +143,7 @@ const Ranges kDigits = {{0x30, 0x39},     {0x660, 0x669},     {0x966, 0x96f},   
 
 std::string utf8(char32_t point) {
   std::string text;
-  tokenizers::append_utf8(text, point);
+  base::append_utf8(text, point);
   return text;
 }
 

@@ -7,10 +7,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
 #include "support/temp_folder.h"
 #include "tokenizers/awkward_text.h"
 #include "tokenizers/tokenizer_support.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::test {
 namespace {
@@ -32,7 +32,7 @@ TEST(TokenizerFuzz, AnyBytesHaveIdsAndIdsHaveTexts) {
       const std::string text = random_bytes(random, i % 100 == 0 ? 5000 : 80);
       const std::vector<int32_t> ids = tokenizer.encode(text);
       const std::string decoded = tokenizer.decode(ids);
-      ASSERT_EQ(tokenizers::first_invalid_utf8(decoded), decoded.size()) << name << " " << i;
+      ASSERT_EQ(base::first_invalid_utf8(decoded), decoded.size()) << name << " " << i;
       tokenizer.encode(decoded);
     }
     for (int i = 0; i < 300; ++i) {
@@ -50,7 +50,7 @@ TEST(TokenizerFuzz, ByteLevelTextComesBackAsItWas) {
   for (uint64_t i = 0; i < 2000; ++i) {
     const std::string text = awkward_text(i);
     ASSERT_EQ(bpe.decode(bpe.encode(text), {.skip_special_tokens = false}),
-              tokenizers::replace_invalid_utf8(text))
+              base::replace_invalid_utf8(text))
         << i;
   }
 }

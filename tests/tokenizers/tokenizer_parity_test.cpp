@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/text/utf8.h"
 #include "tokenizers/awkward_text.h"
 #include "tokenizers/bert_words.h"
 #include "tokenizers/byte_level.h"
 #include "tokenizers/text_normalizer.h"
 #include "tokenizers/tokenizer_support.h"
-#include "tokenizers/utf8.h"
 
 namespace lockstep::test {
 namespace {
@@ -102,9 +102,9 @@ std::vector<tokenizers::TextNormalizer> all_normalizers() {
 // Where a word begins and ends, in code points.
 void add_place(std::vector<int32_t>& places, std::string_view text, std::string_view word) {
   const auto begin = static_cast<size_t>(word.data() - text.data());
-  places.push_back(static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin))));
+  places.push_back(static_cast<int32_t>(base::count_code_points(text.substr(0, begin))));
   places.push_back(
-      static_cast<int32_t>(tokenizers::count_code_points(text.substr(0, begin + word.size()))));
+      static_cast<int32_t>(base::count_code_points(text.substr(0, begin + word.size()))));
 }
 
 std::vector<int32_t> places_of_words(std::string_view text) {
@@ -138,7 +138,7 @@ TEST(TokenizerParity, EveryCodePointIsNormalizedAndCutAlike) {
         continue;
       }
       std::string letter;
-      tokenizers::append_utf8(letter, point);
+      base::append_utf8(letter, point);
       const std::string text = fmt::format("a{}\u0300b {}1", letter, letter);
       for (size_t i = 0; i < normalizers.size(); ++i) {
         normalizers[i].apply(text, normalized);

@@ -6,8 +6,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/digest.h"
 #include "base/unique_fd.h"
-#include "formats/sidecar.h"
 #include "formats/torch/torch_writer.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
@@ -159,10 +159,8 @@ TEST(Load, ASidecarIsHonouredOnRequest) {
   test::write_safetensors_file(path, tensors);
   const auto targets = targets_for(tensors);
   EXPECT_THROW(load(path, targets, {.sha256 = true}), IoError) << "there is none";
-  formats::Sha256 digest;
   const std::string text = base::read_file(path);
-  digest.append(std::as_bytes(std::span(text)));
-  folder.file("model.safetensors.sha256", digest.hex() + "  model.safetensors\n");
+  folder.file("model.safetensors.sha256", base::sha256_hex(text) + "  model.safetensors\n");
   load(path, targets, {.sha256 = true});
   expect_loaded(targets, tensors);
   std::string changed = text;

@@ -16,9 +16,9 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/agree.h"
 #include "support/fleet.h"
 #include "support/temp_folder.h"
-#include "weights/agree.h"
 #include "weights/weight_files.h"
 
 namespace lockstep {
@@ -45,11 +45,11 @@ TEST(ThrowTogether, AllHearTheReasonThoughTheFirstLeavesWithItsGroup) {
                                                .rank = group.rank(),
                                                .size = group.size(),
                                                .timeout = std::chrono::seconds(60)});
-        weights::throw_together(own, weights::caught([&] {
-                                  if (own.rank() == 1) {
-                                    throw UsageError("the reason");
-                                  }
-                                }));
+        comm::throw_together(own, comm::caught([&] {
+                               if (own.rank() == 1) {
+                                 throw UsageError("the reason");
+                               }
+                             }));
         ADD_FAILURE() << "nothing was thrown";
       } catch (const UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("the reason"));

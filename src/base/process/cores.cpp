@@ -22,7 +22,7 @@ class CoreSet {
   bool has(size_t core) const { return CPU_ISSET_S(core, bytes(), set_.get()); }
   size_t num_cores() const { return num_cores_; }
 
-  // From and to the calling thread.
+  // Copy the affinity of the calling thread into the set and back.
   bool read() { return ::sched_getaffinity(0, bytes(), set_.get()) == 0; }
   bool write() const { return ::sched_setaffinity(0, bytes(), set_.get()) == 0; }
 

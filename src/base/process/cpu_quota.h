@@ -15,7 +15,8 @@ struct CpuQuota {
   uint64_t group = 0;     // who has the same one shares the limit
 };
 
-// Of this process, the lowest of its group and of all groups above (cgroup version 1 or 2).
+// The quota of this process: the lowest of its group and of all groups above it (cgroup version 1
+// or 2).
 CpuQuota cpu_quota(const std::string& root = "");
 
 // The same as it is written, in cores; nothing if there is no limit.

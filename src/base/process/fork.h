@@ -30,7 +30,7 @@ rlimit raise_file_limit();
 // Becomes the program (searched in PATH). Returns only if it cannot: the errno that says why.
 int execute(const std::vector<std::string>& command, const std::vector<std::string>& environment);
 
-// Of this process, as "NAME=value".
+// The environment of this process, as "NAME=value".
 std::vector<std::string> own_environment();
 
 // Orphaned descendants of this process become its children instead of init's.

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -111,6 +112,15 @@ ExitStatus ExitStatus::from_wait(int status) {
     return {.code = 0, .signal = WTERMSIG(status)};
   }
   return {.code = WEXITSTATUS(status), .signal = 0};
+}
+
+std::string own_program() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    throw IoError("cannot read /proc/self/exe, the path of this program: {}", error.message());
+  }
+  return path;
 }
 
 std::string signal_name(int signal) {

@@ -84,6 +84,9 @@ UniqueFd open_pidfd(pid_t pid);
 // LOCKSTEP_HOST_PID.
 pid_t host_pid();
 
+// Absolute path of the running program. Throws IoError.
+std::string own_program();
+
 // "SIGKILL" for 9.
 std::string signal_name(int signal);
 

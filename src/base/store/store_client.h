@@ -72,7 +72,7 @@ class StoreClient {
   // The server's numeric address, as this process sees it.
   std::string peer_host() const { return socket_.peer_host(); }
   const Endpoint& server() const { return options_.server; }
-  // Of the job: by which its processes prove to each other that they belong to it.
+  // The job's secret, by which its processes prove to each other that they belong to it.
   const std::string& secret() const { return options_.secret; }
 
  private:

@@ -17,7 +17,7 @@ struct Greeting {
   std::string secret;  // of the job
 };
 
-// Receives until a whole message is there. What came behind it stays in `unread`.
+// Receives until a whole message is there. What came after it stays in `unread`.
 Message receive_message(Socket& socket, std::string& unread, size_t max_bytes, Deadline deadline);
 
 // What the server says to whom it lets in.

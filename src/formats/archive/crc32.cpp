@@ -1,67 +1,46 @@
 #include "formats/archive/crc32.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <vector>
 
-#include "formats/archive/crc32_kernels.h"
+#include <libdeflate.h>
 
 namespace lockstep::formats {
 
 namespace {
 
-using namespace crc32_kernels;
-
-constexpr size_t kSlices = 8;
 constexpr size_t kBufferBytes = 1u << 20;
 
-using Tables = std::array<std::array<uint32_t, 256>, kSlices>;
+// Polynomials modulo that of the CRC, bits reversed: the highest bit is the coefficient of x^0.
+constexpr uint32_t kPolynomial = 0xedb88320;
+constexpr uint32_t kOne = 0x80000000;
 
-// tables[s][b]: what byte b does to the CRC when s more bytes follow it.
-constexpr Tables make_tables() {
-  Tables tables{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = times_x(crc);
-    }
-    tables[0][byte] = crc;
-  }
-  for (size_t slice = 1; slice < kSlices; ++slice) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const uint32_t crc = tables[slice - 1][byte];
-      tables[slice][byte] = crc >> 8 ^ tables[0][crc & 0xff];
-    }
-  }
-  return tables;
+constexpr uint32_t times_x(uint32_t value) {
+  return value >> 1 ^ ((value & 1) != 0 ? kPolynomial : 0);
 }
 
-constexpr Tables kTables = make_tables();
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (; a != 0; a <<= 1, b = times_x(b)) {
+    product ^= (a & kOne) != 0 ? b : 0;
+  }
+  return product;
+}
+
+constexpr uint32_t power_of_x(uint64_t exponent) {
+  uint32_t power = kOne;
+  for (uint32_t square = kOne >> 1; exponent != 0; exponent >>= 1) {
+    power = (exponent & 1) != 0 ? multiply(power, square) : power;
+    square = multiply(square, square);
+  }
+  return power;
+}
 
 }  // namespace
 
-uint32_t crc32_kernels::by_tables(uint32_t state, std::span<const std::byte> bytes) {
-  static_assert(std::endian::native == std::endian::little);
-  for (; bytes.size() >= kSlices; bytes = bytes.subspan(kSlices)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    word ^= state;
-    state = 0;
-    for (size_t i = 0; i < kSlices; ++i) {
-      state ^= kTables[kSlices - 1 - i][word >> (8 * i) & 0xff];
-    }
-  }
-  for (const std::byte byte : bytes) {
-    state = state >> 8 ^ kTables[0][(state ^ static_cast<uint32_t>(byte)) & 0xff];
-  }
-  return state;
-}
-
 uint32_t crc32(uint32_t crc, std::span<const std::byte> bytes) {
-  static const Kernel kernel = by_folding() != nullptr ? by_folding() : &by_tables;
-  return ~kernel(~crc, bytes);
+  // For no buffer at all libdeflate gives the CRC that a first piece begins with.
+  return bytes.empty() ? crc : libdeflate_crc32(crc, bytes.data(), bytes.size());
 }
 
 uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {

@@ -1,9 +1,10 @@
 #include "formats/archive/inflate_npz.h"
 
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <new>
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <lockstep/base/error.h>
 
@@ -16,11 +17,8 @@ namespace lockstep::formats {
 
 namespace {
 
-constexpr uint64_t kPieceBytes = 1u << 18;
 constexpr uint64_t kMaxRatio = 1032;  // deflate: 258 bytes for two bits
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kNpyStartBytes = 4096;  // NumPy's header has 128 as a rule
-constexpr int kRawDeflate = -15;           // no header of zlib's own, a window of 32 KiB
 
 class StoredArchive : public base::ByteSource {
  public:
@@ -40,93 +38,46 @@ class StoredArchive : public base::ByteSource {
   std::string bytes_;
 };
 
-// The bytes of one record, in order.
-class Inflater {
- public:
-  Inflater(const base::ByteSource& source, const ZipEntry& entry) : source_(source), entry_(entry) {
-    LOCKSTEP_CHECK(inflateInit2(&stream_, kRawDeflate) == Z_OK, "no zlib");
+struct FreeInflater {
+  void operator()(libdeflate_decompressor* inflater) const {
+    libdeflate_free_decompressor(inflater);
   }
-  ~Inflater() { inflateEnd(&stream_); }
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-
-  // Appends up to `count` bytes; fewer only where the record ends.
-  void append_to(std::string& bytes, uint64_t count) {
-    const size_t before = bytes.size();
-    bytes.resize(before + count);
-    stream_.next_out = reinterpret_cast<Bytef*>(bytes.data() + before);
-    stream_.avail_out = static_cast<uInt>(count);
-    while (stream_.avail_out != 0 && !is_ended_) {
-      step();
-    }
-    bytes.resize(bytes.size() - stream_.avail_out);
-  }
-
-  // Throws unless deflated bytes and array end together.
-  void finish() {
-    unsigned char surplus = 0;
-    stream_.next_out = &surplus;
-    stream_.avail_out = 1;
-    while (stream_.avail_out != 0 && !is_ended_) {
-      step();
-    }
-    if (stream_.avail_out == 0 || consumed() != entry_.deflated_bytes) {
-      fail("does not end with its array");
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError("{}: record {} (offset {}, {} bytes) {}; copy the file again", source_.name(),
-                      base::shown(entry_.name), entry_.data_offset, entry_.deflated_bytes, what);
-  }
-
- private:
-  uint64_t consumed() const { return read_ - stream_.avail_in; }
-
-  void step() {
-    if (stream_.avail_in == 0 && read_ < entry_.deflated_bytes) {
-      piece_.resize(std::min(kPieceBytes, entry_.deflated_bytes - read_));
-      source_.read_at(entry_.data_offset + read_, piece_);
-      read_ += piece_.size();
-      stream_.next_in = reinterpret_cast<Bytef*>(piece_.data());
-      stream_.avail_in = static_cast<uInt>(piece_.size());
-    }
-    const int result = inflate(&stream_, Z_NO_FLUSH);
-    is_ended_ = result == Z_STREAM_END;
-    if (result != Z_OK && !is_ended_) {
-      fail(fmt::format("cannot be inflated from its byte {} on", consumed()));
-    }
-  }
-
-  const base::ByteSource& source_;
-  const ZipEntry& entry_;
-  z_stream stream_{};
-  std::vector<std::byte> piece_;
-  uint64_t read_ = 0;
-  bool is_ended_ = false;
 };
 
 // Appends what the record holds.
 void inflate_record(const ZipReader& zip, const ZipEntry& entry, std::string& bytes) {
-  const size_t start = bytes.size();
-  Inflater inflater(zip.source(), entry);
-  const auto fill = [&](uint64_t size) {
-    while (bytes.size() - start < size) {
-      const size_t before = bytes.size();
-      inflater.append_to(bytes, std::min(size - (before - start), kPieceBytes));
-      if (bytes.size() == before) {
-        inflater.fail(fmt::format("inflates to {} bytes, and the directory says {}", before - start,
-                                  entry.size_bytes));
-      }
-    }
+  const auto fail = [&](const std::string& what) {
+    throw FormatError("{}: record {} (offset {}, {} bytes) {}; copy the file again",
+                      zip.source().name(), base::shown(entry.name), entry.data_offset,
+                      entry.deflated_bytes, what);
   };
-  fill(std::min(entry.size_bytes, kNpyStartBytes));
-  const base::MemorySource header(std::as_bytes(std::span(bytes)).subspan(start),
-                                  zip.source().name());
-  read_npy(header, {.name = entry.name, .offset_bytes = 0, .size_bytes = entry.size_bytes});
-  fill(entry.size_bytes);
-  inflater.finish();
-  zip.check_crc(entry, crc32(0, std::as_bytes(std::span(bytes)).subspan(start)));
+  const std::unique_ptr<libdeflate_decompressor, FreeInflater> inflater(
+      libdeflate_alloc_decompressor());
+  if (!inflater) {
+    throw std::bad_alloc();
+  }
+  const std::string deflated = zip.source().read_text(entry.data_offset, entry.deflated_bytes);
+  const size_t start = bytes.size();
+  bytes.resize(start + entry.size_bytes);
+  size_t consumed = 0;
+  size_t produced = 0;
+  const libdeflate_result result = libdeflate_deflate_decompress_ex(
+      inflater.get(), deflated.data(), deflated.size(), bytes.data() + start, entry.size_bytes,
+      &consumed, &produced);
+  if (result == LIBDEFLATE_INSUFFICIENT_SPACE) {
+    fail("does not end with its array");
+  } else if (result != LIBDEFLATE_SUCCESS) {
+    fail("cannot be inflated");
+  } else if (produced != entry.size_bytes) {
+    fail(
+        fmt::format("inflates to {} bytes, and the directory says {}", produced, entry.size_bytes));
+  } else if (consumed != entry.deflated_bytes) {
+    fail("does not end with its array");
+  }
+  const auto array = std::as_bytes(std::span(bytes)).subspan(start);
+  zip.check_crc(entry, crc32(0, array));
+  read_npy(base::MemorySource(array, zip.source().name()),
+           {.name = entry.name, .offset_bytes = 0, .size_bytes = entry.size_bytes});
 }
 
 void append_record(const ZipReader& zip, const ZipEntry& entry, std::string& bytes) {

@@ -15,8 +15,8 @@ struct InflateLimits {
 };
 
 // `source` itself, unless it is a .npz with deflated records: then memory that holds the archive
-// with stored ones. Before an array is inflated its size must be one that deflate can reach and
-// that its .npy header says; afterwards its CRC-32 is compared. Throws FormatError.
+// with stored ones. Before an array is inflated its size must be one that deflate can reach, and
+// afterwards its CRC-32 and the size that its .npy header says are compared. Throws FormatError.
 std::unique_ptr<base::ByteSource> inflate_npz(std::unique_ptr<base::ByteSource> source,
                                               const InflateLimits& limits = {});
 

@@ -30,7 +30,7 @@ std::optional<uint64_t> octal(std::string_view field) {
   return error == std::errc() && is_ended ? std::optional(number) : std::nullopt;
 }
 
-// Of a text in a field of fixed size.
+// The text in a field of fixed size.
 std::string_view text(std::string_view field) {
   return field.substr(0, field.find('\0'));
 }

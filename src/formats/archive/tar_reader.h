@@ -26,8 +26,8 @@ struct TarOptions {
   bool allow_any = false;
 };
 
-// Regular files, each once, up to the end mark, and nothing but zeros behind it. Throws
-// FormatError.
+// The members up to the end mark. Throws FormatError unless they are regular files, each name is
+// there once, and only zeros follow the mark.
 std::vector<TarMember> read_tar(const base::ByteSource& source, const TarOptions& options = {});
 
 }  // namespace lockstep::formats

@@ -55,7 +55,7 @@ class ZipReader {
   // The same for one who has read the bytes.
   void check_crc(const ZipEntry& entry, uint32_t crc) const;
 
-  // Of at most `max_bytes`, verified.
+  // What the record holds, verified. Throws FormatError if that is more than `max_bytes`.
   std::string read(const ZipEntry& entry, uint64_t max_bytes) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes a zip as torch.save does: stored records, each aligned by an extra field "FB", CRC-32 and
-// sizes behind the data and in the directory, ZIP64 end records always.
+// sizes after the data and in the directory, and always ZIP64 end records.
 
 #include <cstdint>
 #include <span>

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
 #include "formats/tensor_info.h"
 
 namespace lockstep::formats {
@@ -229,15 +230,13 @@ NodeId PickleRebuild::encoded(std::span<const NodeId> arguments) {
   }
   const std::string& letters = text(arguments[0]);
   std::string bytes;
-  for (size_t i = 0; i < letters.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(letters[i]);
-    if (byte < 0x80) {
-      bytes += letters[i];
-    } else if ((byte == 0xc2 || byte == 0xc3) && i + 1 < letters.size()) {
-      bytes += static_cast<char>((byte & 3) << 6 | (letters[++i] & 0x3f));
-    } else {
+  for (std::string_view left = letters; !left.empty();) {
+    const base::Utf8Letter letter = base::utf8_letter(left);
+    if (letter.bytes == 0 || letter.point > 0xff) {
       throw FormatError("bytes with a character beyond 255");
     }
+    bytes += static_cast<char>(letter.point);
+    left.remove_prefix(letter.bytes);
   }
   return nodes_.add({.kind = Kind::Bytes, .text = std::move(bytes)});
 }

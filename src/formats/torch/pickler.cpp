@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/utf8.h"
 #include "formats/little_endian.h"
 #include "formats/torch/pickle_opcodes.h"
 
@@ -99,12 +100,7 @@ class Pickler {
     global("_codecs", "encode");
     std::string letters;
     for (const char c : data) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte < 0x80) {
-        letters += c;
-      } else {
-        letters += {static_cast<char>(0xc0 | byte >> 6), static_cast<char>(0x80 | (byte & 0x3f))};
-      }
+      base::append_utf8(letters, static_cast<unsigned char>(c));
     }
     text(letters);
     text("latin1");

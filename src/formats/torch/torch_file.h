@@ -36,7 +36,7 @@ struct TorchFile {
 TorchFile read_torch_zip(const base::ByteSource& source);
 
 // The stream of pickles that torch wrote before 1.6, and still does on request; most weights of
-// those years are such files. It has no checksum. Throws as above, also for bytes behind the last
+// those years are such files. It has no checksum. Throws as above, also for bytes after the last
 // storage.
 TorchFile read_torch_legacy(const base::ByteSource& source);
 

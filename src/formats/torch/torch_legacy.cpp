@@ -19,7 +19,7 @@ constexpr std::string_view kLegacyMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\
 constexpr int64_t kProtocolVersion = 1001;
 constexpr uint64_t kCountBytes = 8;
 
-// Pickles that stand one behind the other.
+// Pickles that follow one another.
 class PickleStream {
  public:
   PickleStream(const base::ByteSource& source, uint64_t max_bytes)

@@ -55,7 +55,7 @@ class Cursor {
     return std::move(value.items);
   }
 
-  // As persistent ids spell it.
+  // The key of a storage as persistent ids spell it.
   std::string key(const PickleValue& value) const {
     if (value.kind != Kind::Int && value.kind != Kind::String) {
       fail("a key that is neither number nor text");

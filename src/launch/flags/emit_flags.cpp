@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "remote/host_address.h"
+#include "base/process/process.h"
 
 namespace lockstep::launch {
 
@@ -89,7 +89,7 @@ EmitOptions emit_options(const RunFlags& flags, const std::vector<std::string>& 
     options.max_restarts = flag_number("--max-restarts", flags.max_restarts, 0, INT32_MAX);
   }
   if (flags.emit == "slurm") {  // nodes of a cluster share folders; an image has its own
-    options.program = remote::own_program();
+    options.program = base::own_program();
     options.folder = std::filesystem::current_path().string();
   }
   std::copy_if(given.begin(), given.end(), std::back_inserter(options.flags),

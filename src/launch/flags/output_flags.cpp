@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/text/text.h"
 #include "launch/flags/run_flags.h"
 
 namespace lockstep::launch {
@@ -38,7 +39,7 @@ std::vector<std::string> parse_filters(const std::string& flag, const std::strin
 
 std::vector<int> parse_ranks(const std::string& flag, const std::string& text) {
   std::set<int> ranks;
-  for (const std::string& item : split_list(text)) {
+  for (const std::string& item : base::split(text, ',')) {
     ranks.insert(flag_number(flag, item, 0, kMaxProcsPerNode - 1));
   }
   return {ranks.begin(), ranks.end()};

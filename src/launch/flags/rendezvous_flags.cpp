@@ -5,8 +5,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/config.h"
 #include "base/env.h"
+#include "base/text/text.h"
 #include "launch/flags/run_flags.h"
 
 namespace lockstep::launch {
@@ -79,14 +79,12 @@ void set_conf(const std::string& key, const std::string& value, RendezvousOption
   } else if (key == "store_type" && value != "tcp") {
     throw UsageError("{} {}: the rendezvous uses TCP only; leave the key out", flag, value);
   } else if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
-    const std::string near = base::nearest(key, kKeys);
-    throw UsageError("--rdzv-conf has no key {}{}", key,
-                     near.empty() ? "" : "; did you mean " + near + "?");
+    throw UsageError("--rdzv-conf has no key {}{}", key, base::did_you_mean(key, kKeys));
   }  // the others tune what lockstep does not have: they are accepted, and change nothing
 }
 
 void read_conf(const std::string& text, RendezvousOptions& rendezvous) {
-  for (const std::string& item : split_list(text)) {
+  for (const std::string& item : base::split(text, ',')) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
       throw UsageError("--rdzv-conf {} is not KEY=VALUE,KEY=VALUE: {} lacks a key or a value", text,

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <sstream>
 
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
 #include "base/process/cores.h"
+#include "base/text/text.h"
 #include "launch/flags/command.h"
 #include "launch/node/gpus.h"
 #include "storage/storage.h"
@@ -180,15 +180,6 @@ std::chrono::nanoseconds flag_seconds(const std::string& flag, const std::string
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> items;
-  std::istringstream stream(text);
-  for (std::string item; std::getline(stream, item, ',');) {
-    items.push_back(item);
-  }
-  return items;
-}
-
 NodeRange parse_nnodes(const RunFlags& flags) {
   const std::string text = or_else(flags.nnodes, "1");
   const size_t colon = text.find(':');
@@ -207,7 +198,7 @@ std::vector<int> parse_signals(const std::string& text) {
                                                       {"SIGHUP", SIGHUP},   {"SIGQUIT", SIGQUIT},
                                                       {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
   std::vector<int> signals;
-  for (const std::string& name : split_list(text)) {
+  for (const std::string& name : base::split(text, ',')) {
     const auto found = kSignals.find(name.starts_with("SIG") ? name : "SIG" + name);
     if (found == kSignals.end()) {
       throw UsageError(

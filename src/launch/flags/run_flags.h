@@ -97,9 +97,6 @@ RendezvousOptions rendezvous_options(const RunFlags& flags, NodeRange nodes);
 OutputOptions output_options(const RunFlags& flags, const RunHost& host);
 std::vector<int> parse_signals(const std::string& text);  // "SIGTERM,USR1"
 
-// "a,b" -> a and b; nothing -> nothing.
-std::vector<std::string> split_list(const std::string& text);
-
 // A flag's value as a whole number, or seconds in [0, one day]. Throw UsageError.
 int flag_number(const std::string& flag, const std::string& text, int min, int max);
 std::chrono::nanoseconds flag_seconds(const std::string& flag, const std::string& text);

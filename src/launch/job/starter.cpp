@@ -13,8 +13,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/process.h"
 #include "base/unique_fd.h"
-#include "remote/host_address.h"
 
 namespace lockstep::launch {
 
@@ -89,7 +89,7 @@ remote::SshOptions patient_ssh(std::chrono::nanoseconds lost_after) {
 }  // namespace
 
 Starter::Starter(const LaunchOptions& options, const RemoteJob& job, base::ConsoleBoard& board)
-    : nodes_({.program = remote::own_program(),
+    : nodes_({.program = base::own_program(),
               .ssh = patient_ssh(options.rendezvous.lost_after),
               .board = &board}) {
   RemoteJob next = job;

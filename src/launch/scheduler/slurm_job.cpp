@@ -10,9 +10,9 @@
 #include "base/env.h"
 #include "base/network.h"
 #include "base/process/fork.h"
+#include "base/process/process.h"
 #include "base/secret.h"
 #include "base/unique_fd.h"
-#include "remote/host_address.h"
 
 namespace lockstep::launch {
 
@@ -45,7 +45,7 @@ int slurm_procs_per_node(const SlurmPlace& place, int num_cores) {
 
 void become_srun(int num_nodes, const std::vector<std::string>& arguments) {
   const std::vector<std::string> command = srun_command(
-      {.num_nodes = num_nodes, .program = remote::own_program(), .arguments = arguments});
+      {.num_nodes = num_nodes, .program = base::own_program(), .arguments = arguments});
   if (!base::Env().has("LOCKSTEP_JOB_SECRET")) {
     ::setenv("LOCKSTEP_JOB_SECRET", base::make_secret().c_str(), 1);
   }

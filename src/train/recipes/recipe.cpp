@@ -12,6 +12,7 @@
 #include <lockstep/models/auto_model.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
+#include "base/text/text.h"
 #include "storage/storage.h"
 #include "train/trainer_config.h"
 #include "weights/small_file.h"

@@ -14,12 +14,12 @@
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
+#include "base/text/text.h"
+#include "comm/agree.h"
 #include "storage/storage.h"
 #include "train/option_ranges.h"
 #include "train/recipes/byte_text.h"
-#include "train/recipes/list_text.h"
 #include "train/recipes/recipe.h"
-#include "weights/agree.h"
 
 namespace lockstep::train {
 namespace {
@@ -105,10 +105,10 @@ std::vector<DataSource> TextSettings::sources() const {
   } else {
     words.locations = {tokenizer};
   }
-  const DataSource train = tokens.empty()
-                               ? DataSource{.key = "data.text", .locations = split_list(text)}
-                               : DataSource{.key = "data.tokens", .locations = split_list(tokens)};
-  return {train, {.key = "data.held_out", .locations = split_list(held_out)}, words};
+  const DataSource train =
+      tokens.empty() ? DataSource{.key = "data.text", .locations = base::split_setting(text)}
+                     : DataSource{.key = "data.tokens", .locations = base::split_setting(tokens)};
+  return {train, {.key = "data.held_out", .locations = base::split_setting(held_out)}, words};
 }
 
 TextSettings TextSettings::with_tokenizer_of(const TokenizerFolder& kept) const {
@@ -123,7 +123,7 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
                                                        const std::string& to, int64_t vocab_size,
                                                        Group& group) const {
   const TokenDataOptions options{.sequence_length = sequence_length, .vocab_size = vocab_size};
-  auto inputs = split_list(files);
+  auto inputs = base::split_setting(files);
   if (!tokens.empty()) {
     return open_tokens(inputs, options);
   }
@@ -141,12 +141,12 @@ std::shared_ptr<const Dataset> TextSettings::open_text(const std::string& files,
                              .output = to.empty() ? inputs.front() + ".tokens" : to,
                              .rank = group.rank(),
                              .num_ranks = group.size()};
-  weights::throw_together(group, weights::caught([&] { tokenize_share(work); }));
-  weights::throw_together(group, weights::caught([&] {
-                            if (group.rank() == 0) {
-                              join_token_shares(work);
-                            }
-                          }));
+  comm::throw_together(group, comm::caught([&] { tokenize_share(work); }));
+  comm::throw_together(group, comm::caught([&] {
+                         if (group.rank() == 0) {
+                           join_token_shares(work);
+                         }
+                       }));
   return open_tokens({work.output}, options);
 }
 

@@ -7,12 +7,12 @@
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/resnet.h>
 
+#include "base/text/text.h"
 #include "data/cat_pictures.h"
 #include "data/image_batch.h"
 #include "data/image_names.h"
 #include "train/option_ranges.h"
 #include "train/recipes/classifier_task.h"
-#include "train/recipes/list_text.h"
 #include "train/recipes/recipe.h"
 
 namespace lockstep::train {
@@ -70,11 +70,11 @@ class Resnet50 : public Recipe {
     }
     sources_ = {
         {.key = "data.folder", .locations = if_given(folder_), .counts = data::is_picture_name},
-        {.key = "data.shards", .locations = split_list(shards_)},
+        {.key = "data.shards", .locations = base::split_setting(shards_)},
         {.key = "data.held_out_folder",
          .locations = if_given(held_out_folder_),
          .counts = data::is_picture_name},
-        {.key = "data.held_out_shards", .locations = split_list(held_out_shards_)},
+        {.key = "data.held_out_shards", .locations = base::split_setting(held_out_shards_)},
         {.key = "model.pretrained", .locations = if_given(pretrained_), .counts = is_model_file}};
   }
 
@@ -187,7 +187,7 @@ class Resnet50 : public Recipe {
     const bool knows_classes = folder_.empty() || !options.classes.empty();
     std::shared_ptr<const Dataset> train;
     if (!how.judges_only || !has_own || !knows_classes) {
-      train = folder_.empty() ? open_image_shards(split_list(shards_), options)
+      train = folder_.empty() ? open_image_shards(base::split_setting(shards_), options)
                               : open_image_folder(folder_, options);
       options.classes = train->classes();
     }
@@ -195,7 +195,7 @@ class Resnet50 : public Recipe {
     if (!held_out_folder_.empty()) {
       hold_out(made, train, open_image_folder(held_out_folder_, options), held_out_folder_);
     } else if (!held_out_shards_.empty()) {
-      hold_out(made, train, open_image_shards(split_list(held_out_shards_), options),
+      hold_out(made, train, open_image_shards(base::split_setting(held_out_shards_), options),
                held_out_shards_);
     } else {
       hold_out(made, train, held_out_, data::without_augmentation(train));

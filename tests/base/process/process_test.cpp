@@ -102,6 +102,10 @@ TEST(HostPid, IsBelievedOnlyByTheProcessItWasMeantFor) {
   ::unsetenv("LOCKSTEP_HOST_PID");
 }
 
+TEST(OwnProgram, IsThisTest) {
+  EXPECT_TRUE(base::own_program().ends_with("/base_test")) << base::own_program();
+}
+
 TEST(Process, SignalNamesAreThoseOfTheManual) {
   EXPECT_EQ(base::signal_name(SIGTERM), "SIGTERM");
   EXPECT_EQ(base::signal_name(64), "signal 64");

@@ -12,7 +12,6 @@
 
 #include "support/temp_folder.h"
 #include "train/recipes/byte_text.h"
-#include "train/recipes/list_text.h"
 #include "train/trainer_config.h"
 
 namespace lockstep {
@@ -274,11 +273,6 @@ TEST(Recipes, ByteTextsAreWholeSequences) {
   EXPECT_EQ(train::open_byte_text({file}, 3)->size(), 8);
   EXPECT_THROW(train::open_byte_text({file}, 27), UsageError);
   EXPECT_EQ(train::decode_bytes(train::encode_bytes("caf\xc3\xa9")), "caf\xc3\xa9");
-}
-
-TEST(Recipes, AListHasCommas) {
-  EXPECT_EQ(train::split_list("a, b,,c "), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_TRUE(train::split_list("").empty());
 }
 
 }  // namespace

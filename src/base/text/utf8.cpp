@@ -1,20 +1,22 @@
-#include "tokenizers/utf8.h"
+#include "base/text/utf8.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace lockstep::tokenizers {
+namespace lockstep::base {
 
 namespace {
 
-// Of the part that begins with a byte above 0x7F: how many bytes are right, and whether they are a
-// whole code point. Table 3-7 of the Unicode standard: only the second byte has limits of its own.
-struct CodePoint {
+constexpr char32_t kReplacement = 0xFFFD;
+
+// What begins with a byte above 0x7F: how many bytes are right, and whether they are a whole code
+// point. Only the second byte has limits of its own.
+struct Utf8Part {
   size_t bytes = 1;
   bool is_whole = false;
 };
 
-CodePoint part_at(const unsigned char* at, size_t left) {
+Utf8Part part_at(const unsigned char* at, size_t left) {
   const unsigned lead = at[0];
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   if (lead < 0xC2 || lead > 0xF4) {
@@ -34,6 +36,20 @@ CodePoint part_at(const unsigned char* at, size_t left) {
 }
 
 }  // namespace
+
+Utf8Letter utf8_letter(std::string_view text) {
+  if (text.empty()) {
+    return {};
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  if (bytes[0] < 0x80) {
+    return {.point = bytes[0], .bytes = 1};
+  }
+  const Utf8Part part = part_at(bytes, text.size());
+  const char* at = text.data();
+  return part.is_whole ? Utf8Letter{.point = next_code_point(at), .bytes = part.bytes}
+                       : Utf8Letter{};
+}
 
 char32_t last_code_point(std::string_view text) {
   size_t begin = text.size() - 1;
@@ -86,7 +102,7 @@ size_t first_invalid_utf8(std::string_view text) {
       ++at;
       continue;
     }
-    const CodePoint part = part_at(bytes + at, text.size() - at);
+    const Utf8Part part = part_at(bytes + at, text.size() - at);
     if (!part.is_whole) {
       return at;
     }
@@ -110,4 +126,4 @@ std::string replace_invalid_utf8(std::string_view text) {
   }
 }
 
-}  // namespace lockstep::tokenizers
+}  // namespace lockstep::base

@@ -1,9 +1,8 @@
+#include "base/text/utf8.h"
+
 #include <gtest/gtest.h>
 
-#include "tokenizers/byte_level.h"
-#include "tokenizers/utf8.h"
-
-namespace lockstep::test {
+namespace lockstep {
 namespace {
 
 TEST(Utf8, EveryMaximalIllFormedPartBecomesOneReplacement) {
@@ -32,7 +31,7 @@ TEST(Utf8, EveryMaximalIllFormedPartBecomesOneReplacement) {
       {"\xc3\xc3\xa9", r + "\xc3\xa9"},
   };
   for (const auto& [bytes, expected] : cases) {
-    EXPECT_EQ(tokenizers::replace_invalid_utf8(bytes), expected) << testing::PrintToString(bytes);
+    EXPECT_EQ(base::replace_invalid_utf8(bytes), expected) << testing::PrintToString(bytes);
   }
 }
 
@@ -42,24 +41,26 @@ TEST(Utf8, EveryCodePointIsWrittenAndReadBack) {
       continue;
     }
     std::string text = "xyz";
-    tokenizers::append_utf8(text, point);
-    ASSERT_EQ(tokenizers::first_invalid_utf8(text), text.size()) << static_cast<uint32_t>(point);
-    ASSERT_EQ(tokenizers::last_code_point(text), point);
+    base::append_utf8(text, point);
+    ASSERT_EQ(base::first_invalid_utf8(text), text.size()) << static_cast<uint32_t>(point);
+    ASSERT_EQ(base::last_code_point(text), point);
     const char* at = text.data() + 3;
-    ASSERT_EQ(tokenizers::next_code_point(at), point);
+    ASSERT_EQ(base::next_code_point(at), point);
     ASSERT_EQ(at, text.data() + text.size());
-    ASSERT_EQ(tokenizers::count_code_points(text), 4u);
+    ASSERT_EQ(base::count_code_points(text), 4u);
   }
 }
 
-TEST(ByteLevel, EveryByteHasALetterAndEveryLetterItsByte) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const std::string& letter = tokenizers::byte_letters()[static_cast<size_t>(byte)];
-    EXPECT_EQ(tokenizers::bytes_of_letters(letter), std::string(1, static_cast<char>(byte)));
-  }
-  EXPECT_EQ(tokenizers::byte_letters()[' '], "\u0120");
-  EXPECT_EQ(tokenizers::bytes_of_letters("\u0120a\u4e2d"), std::nullopt);
+TEST(Utf8, TellsOneLetterAfterAnother) {
+  EXPECT_EQ(base::utf8_letter("a\xff").point, U'a');
+  EXPECT_EQ(base::utf8_letter("\xea\xb0\x80x").point, 0xAC00u);
+  EXPECT_EQ(base::utf8_letter("\xea\xb0\x80x").bytes, 3u);
+  EXPECT_EQ(base::utf8_letter("").bytes, 0u);
+  EXPECT_EQ(base::utf8_letter("\xed\xa0\x80").bytes, 0u) << "a surrogate";
+  EXPECT_EQ(base::utf8_letter("\xf0\x9f\x98").bytes, 0u) << "cut short";
+  EXPECT_TRUE(base::is_utf8("\xea\xb0\x80x"));
+  EXPECT_FALSE(base::is_utf8("\xea\xb0x"));
 }
 
 }  // namespace
-}  // namespace lockstep::test
+}  // namespace lockstep
