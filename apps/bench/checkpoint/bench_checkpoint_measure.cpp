@@ -18,7 +18,7 @@
 
 #include "base/stopwatch.h"
 #include "base/unique_fd.h"
-#include "bench/allreduce/bench_result.h"
+#include "bench/figures.h"
 
 namespace lockstep {
 namespace {

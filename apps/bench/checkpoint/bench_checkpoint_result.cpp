@@ -6,9 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/error.h>
-
-#include "bench/allreduce/bench_result.h"
+#include "bench/figures.h"
 
 namespace lockstep {
 namespace {
@@ -17,16 +15,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kGiga = 1e9;
 
-double rounded(double value) {
-  return std::round(value * 1e4) / 1e4;
-}
+constexpr int kDigits = 4;
 
-Json raw_json(const std::vector<double>& seconds) {
-  Json list = Json::array();
-  for (const double value : seconds) {
-    list.push_back(rounded(value));
-  }
-  return list;
+double rounded(double value) {
+  return rounded_to(kDigits, value);
 }
 
 double disk_s(const CheckpointBenchResult& result) {
@@ -39,21 +31,6 @@ double gb_per_s(const CheckpointBenchResult& result, double seconds) {
 }
 
 }  // namespace
-
-CheckpointBenchPlan read_checkpoint_bench_plan(const std::string& text) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    return {.state_bytes = json.at("state_bytes").get<int64_t>(),
-            .step_ms = json.at("step_ms").get<int>(),
-            .folder = json.at("folder").get<std::string>(),
-            .repeats = json.at("repeats").get<int>(),
-            .json = json.at("json").get<bool>()};
-  } catch (const nlohmann::json::exception& error) {
-    throw UsageError(
-        "the ranks were given no plan ({}); start them with `lockstep bench checkpoint`",
-        error.what());
-  }
-}
 
 std::string checkpoint_bench_json(const CheckpointBenchPlan& plan,
                                   const CheckpointBenchResult& result) {
@@ -72,13 +49,13 @@ std::string checkpoint_bench_json(const CheckpointBenchPlan& plan,
       {"training_write_gb_per_s", rounded(gb_per_s(result, median(result.training_save_s)))},
       {"calm_step_s", rounded(median(result.calm_step_s))},
       {"raw_s",
-       {{"calm_step", raw_json(result.calm_step_s)},
-        {"stall", raw_json(result.stall_s)},
-        {"training_save", raw_json(result.training_save_s)},
-        {"save", raw_json(result.save_s)},
-        {"sync_save", raw_json(result.sync_save_s)},
-        {"disk_buffered", raw_json(result.disk_buffered_s)},
-        {"disk_direct", raw_json(result.disk_direct_s)}}}};
+       {{"calm_step", raw_figures_json(kDigits, result.calm_step_s)},
+        {"stall", raw_figures_json(kDigits, result.stall_s)},
+        {"training_save", raw_figures_json(kDigits, result.training_save_s)},
+        {"save", raw_figures_json(kDigits, result.save_s)},
+        {"sync_save", raw_figures_json(kDigits, result.sync_save_s)},
+        {"disk_buffered", raw_figures_json(kDigits, result.disk_buffered_s)},
+        {"disk_direct", raw_figures_json(kDigits, result.disk_direct_s)}}}};
   return json.dump() + "\n";
 }
 

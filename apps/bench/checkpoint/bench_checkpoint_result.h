@@ -6,19 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/checkpoint/bench_checkpoint_plan.h"
+
 namespace lockstep {
-
-// What the ranks measure. `lockstep` reads and checks the command line, once, and hands them this.
-struct CheckpointBenchPlan {
-  int64_t state_bytes = 0;
-  int step_ms = 500;
-  std::string folder;
-  int repeats = 5;
-  bool json = false;  // print one JSON object and nothing else
-};
-
-// Throws UsageError if `text` is not what `lockstep bench checkpoint` writes.
-CheckpointBenchPlan read_checkpoint_bench_plan(const std::string& text);
 
 inline constexpr int kSavesPerRepeat = 4;  // while training goes on
 

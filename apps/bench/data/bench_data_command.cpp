@@ -17,9 +17,9 @@
 #include <lockstep/data/token_data.h>
 
 #include "bench/allreduce/bench_rank.h"
-#include "bench/allreduce/bench_result.h"
 #include "bench/data/bench_data_files.h"
 #include "bench/data/bench_data_peer.h"
+#include "bench/figures.h"
 
 namespace lockstep {
 namespace {
