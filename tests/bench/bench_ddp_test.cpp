@@ -78,7 +78,7 @@ TEST(BenchDdp, JsonHoldsEveryFigure) {
 TEST(BenchDdp, ThreeRanksGetThePeersGradients) {
   const json answer = bench_json({"--model=transformer", "--ranks=3", "--steps=3", "--repeats=1"});
   EXPECT_EQ(answer.at("model"), "transformer");
-  EXPECT_EQ(answer.at("gradient_bytes"), 4 * (2 * 3000 * 128 + 4 * 198272 + 2 * 128));
+  EXPECT_EQ(answer.at("gradient_bytes"), 4 * (2 * 3000 * 128 + 3000 + 4 * 198272 + 2 * 128));
   expect_sane(answer, 3);
   expect_peer(answer, 3);
 }
@@ -113,7 +113,7 @@ TEST(BenchDdp, TableHasARowPerVariant) {
       bench({"--model=transformer", "--ranks=1", "--steps=2", "--repeats=1"});
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* text :
-       {"transformer, 1 rank, 6.2 MB", "\n     bare ", "\n lockstep ", "\n     c10d ", "speedup"}) {
+       {"transformer, 1 rank, 6.3 MB", "\n     bare ", "\n lockstep ", "\n     c10d ", "speedup"}) {
     EXPECT_THAT(output.out, HasSubstr(text));
   }
 }
