@@ -14,7 +14,7 @@ SOURCES = $(shell find include src apps tests examples -name '*.h' -o -name '*.c
 CLANG_FORMAT ?= clang-format-14
 LINT ?= /(src|apps|tests|examples)/
 
-.PHONY: help requirements setup build train test check install core format lint clean FORCE
+.PHONY: help requirements setup build train test check perf install core format lint clean FORCE
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -43,6 +43,10 @@ test: setup requirements build ## build everything and run every test
 check: build/release/build.ninja ## build and run what a change most likely breaks, in a minute (label check)
 	@tools/build.py build/release -j $(JOBS) check_tests
 	ctest --preset release -C check -L '^check$$' -j 2 --output-on-failure $(ARGS)
+
+perf: build/release/build.ninja ## hold the published ratios against what this machine measures, in minutes
+	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch
+	bench/perf_gate.py $(BIN)/lockstep
 
 install: build/release/build.ninja ## install programs, headers and archives into PREFIX (docs/package.md)
 	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch

@@ -3,7 +3,9 @@
 
     tokenize_peer.py VOCABULARY TEXT     a folder or a tokenizer.json; texts, each ended by a zero byte
 
-Writes one line, the seconds of CPU time that encoding took, and then the ids as int32, each text's ended by -1.
+Encodes all texts once to warm up and says `ready`. Then, for each line on its input, it encodes them again and writes
+one line, the seconds of CPU time that this took and the number of ids, and then the ids as int32, each text's ended by
+-1. Ends with its input.
 """
 import array
 import json
@@ -52,15 +54,19 @@ def load(path):
 def main():
     tokenizer = load(Path(sys.argv[1]))
     texts = Path(sys.argv[2]).read_bytes().decode("utf-8", errors="replace").split("\0")[:-1]
-    tokenizer.encode_batch_fast(texts[: len(texts) // 8 + 1], add_special_tokens=False)  # warm
-    begin = time.process_time()
-    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    seconds = time.process_time() - begin
-    ids = array.array("i")
-    for encoding in encodings:
-        ids.extend(encoding.ids)
-        ids.append(-1)
-    sys.stdout.buffer.write(f"{seconds:.9f}\n".encode() + ids.tobytes())
+    tokenizer.encode_batch_fast(texts, add_special_tokens=False)  # warm
+    print("ready", flush=True)
+    while sys.stdin.readline():
+        begin = time.process_time()
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        seconds = time.process_time() - begin
+        ids = array.array("i")
+        for encoding in encodings:
+            ids.extend(encoding.ids)
+            ids.append(-1)
+        del encodings
+        sys.stdout.buffer.write(f"{seconds:.9f} {len(ids)}\n".encode() + ids.tobytes())
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 
@@ -15,6 +14,7 @@
 #include "base/unique_fd.h"
 #include "bench/allreduce/bench_mpi.h"
 #include "bench/bench_network.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
@@ -32,7 +32,7 @@ const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter
                            "data",      "launch",    "load",      "tokenize",      "checkpoint"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
-const Names kPeers = {"gloo", "openmpi", "mpich", "intelmpi"};  // or "none", alone
+const Names kPeers = {"gloo", "openmpi", "mpich", "intelmpi", "none"};
 
 constexpr const char* kDescription =
     "Measures a collective on ranks that it starts itself, beside libtorch's Gloo on the same "
@@ -57,172 +57,123 @@ constexpr const char* kExamples =
     "wrong\n"
     "result or a lost rank; 2 for a mistake on this line, or if no peer of --peer is here.\n";
 
-int64_t parse_size(const std::string& text) {
-  std::string digits = text;
-  int shift = 0;
-  if (!digits.empty()) {
-    switch (std::toupper(static_cast<unsigned char>(digits.back()))) {
-      case 'K':
-        shift = 10;
-        break;
-      case 'M':
-        shift = 20;
-        break;
-      case 'G':
-        shift = 30;
-        break;
-      default:
-        break;
-    }
-    digits.resize(digits.size() - (shift > 0 ? 1 : 0));
-  }
-  const auto number = base::parse_integer(digits, 1, kMaxBytes >> shift);
-  if (!number) {
-    throw UsageError("--bytes: \"{}\" is not a size from 1 to 8G; write 4096, 4K, 25M or 1G", text);
-  }
-  return *number << shift;
-}
-
-Names split_list(const std::string& list) {
-  Names parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-std::vector<int64_t> parse_sizes(const std::string& list) {
-  std::vector<int64_t> sizes;
-  for (const std::string& text : split_list(list)) {
-    sizes.push_back(parse_size(text));
-  }
-  return sizes;
-}
-
-Names parse_peers(const std::string& list) {
-  if (list == "none") {
-    return {};
-  }
-  Names peers = split_list(list);
-  for (size_t i = 0; i < peers.size(); ++i) {
-    check_one_of("--peer", peers[i], kPeers);
-    if (std::find(peers.begin(), peers.begin() + static_cast<long>(i), peers[i]) !=
-        peers.begin() + static_cast<long>(i)) {
-      throw UsageError("--peer {} names {} twice", list, peers[i]);
-    }
-  }
-  return peers;
-}
-
 int64_t element_bytes(const std::string& dtype) {
   return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2;
 }
 
 // The command line, checked: what the ranks need to know of it is their plan.
 struct Request {
-  std::string operation;
-  std::vector<int64_t> sizes;
-  int num_ranks = 0;
-  int num_nodes = 0;
-  int repeats = 0;
-  std::string dtype = "float32";
-  std::string wire = "full";
-  Names peers;  // in the order in which they were named
+  BenchPlan plan{.peers = {"gloo"}};
+  int num_ranks = 4;
   std::string mpi_home;
-  std::string rate;
-  bool json = false;
 };
 
-struct Texts {
-  std::string ranks = "4", bytes = "4K,1M,25M", nodes = "1", repeats = "3", peers = "gloo";
-};
-
-void add_flags(CLI::App& app, Request& request, Texts& texts) {
-  app.add_option("--ranks", texts.ranks, "Ranks in all (4)")->type_name("N");
-  app.add_option("--bytes", texts.bytes, "Sizes, as 4096,64K,1M,1G (4K,1M,25M)")->type_name("LIST");
-  app.add_option("--local-nodes", texts.nodes, "Nodes to emulate on this host (1)")->type_name("M");
-  app.add_option("--rate", request.rate,
+void add_flags(CLI::App& app, Request& request) {
+  BenchPlan& plan = request.plan;
+  show_defaults(app);
+  app.add_option("--ranks", request.num_ranks, "Ranks on all nodes together")
+      ->check(CLI::Range(2, kMaxRanks));
+  app.add_option("--bytes", plan.bytes, "Sizes, as 4096,64K,1M,1G")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->transform(size_in(1, kMaxBytes));
+  app.add_option("--local-nodes", plan.nodes, "Nodes to emulate on this host")
+      ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--rate", plan.rate,
                  "What each node may send per second, as 100mbit or 1gbit: gives each a network "
                  "of its own; needs root")
       ->type_name("RATE");
-  app.add_option("--dtype", request.dtype, "Type of the elements (float32)")
-      ->type_name("float32|float64|float16|bfloat16");
-  app.add_option("--wire", request.wire, "In what form float32 goes between nodes (full)")
-      ->type_name("full|bfloat16|float16");
-  app.add_option("--repeats", texts.repeats, "The median of so many medians counts (3)")
-      ->type_name("R");
-  app.add_option("--peer", texts.peers,
-                 "Whom to measure beside us (gloo); MPIs only for an all-reduce on one node")
-      ->type_name("none|LIST of gloo,openmpi,mpich,intelmpi");
+  app.add_option("--dtype", plan.dtype, "Type of the elements")->check(CLI::IsMember(kTypes));
+  app.add_option("--wire", plan.wire, "In what form float32 goes between nodes")
+      ->check(CLI::IsMember(kWires));
+  app.add_option("--repeats", plan.repeats, "The median of so many medians counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  app.add_option("--peer", plan.peers,
+                 "Whom to measure beside us, as gloo,openmpi; MPIs only for an all-reduce on one "
+                 "node; none alone: nobody")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->check(CLI::IsMember(kPeers));
   app.add_option("--mpi-home", request.mpi_home,
                  "Where bench/mpi_pack.py has put MPIs (LOCKSTEP_MPI_HOME)")
       ->type_name("FOLDER");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+  add_json_flag(app, plan.json);
   app.footer(kExamples);
 }
 
+// "none" stands alone, and nobody is named twice.
+void check_peers(Names& peers) {
+  if (peers == Names{"none"}) {
+    peers.clear();
+  }
+  for (auto peer = peers.begin(); peer != peers.end(); ++peer) {
+    if (*peer == "none") {
+      throw UsageError("--peer {}: none stands alone", fmt::join(peers, ","));
+    }
+    if (std::find(peers.begin(), peer, *peer) != peer) {
+      throw UsageError("--peer {} names {} twice", fmt::join(peers, ","), *peer);
+    }
+  }
+}
+
 Names mpi_names(const Request& request) {
-  Names names = request.peers;
+  Names names = request.plan.peers;
   names.erase(std::remove(names.begin(), names.end(), "gloo"), names.end());
   return names;
 }
 
-// What an MPI can be asked for.
+// Throws UsageError for what an MPI cannot be asked for.
 void check_mpi(const Request& request) {
   const Names names = mpi_names(request);
   if (names.empty()) {
     return;
   }
-  if (request.operation != "allreduce") {
+  if (request.plan.operation != "allreduce") {
     throw UsageError("--peer {}: an MPI is measured beside allreduce only, not {}", names[0],
-                     request.operation);
+                     request.plan.operation);
   }
-  if (request.num_nodes > 1) {
+  if (request.plan.nodes > 1) {
     throw UsageError(
         "--peer {} would share the memory of one node, and --local-nodes is {}; measure it on one",
-        names[0], request.num_nodes);
+        names[0], request.plan.nodes);
   }
-  if (element_bytes(request.dtype) < 4) {
+  if (element_bytes(request.plan.dtype) < 4) {
     throw UsageError("--peer {}: MPI does not sum {}; take float32 or float64", names[0],
-                     request.dtype);
+                     request.plan.dtype);
   }
-  const int64_t most = std::numeric_limits<int>::max() * element_bytes(request.dtype);
-  const int64_t largest = *std::max_element(request.sizes.begin(), request.sizes.end());
+  const int64_t most = std::numeric_limits<int>::max() * element_bytes(request.plan.dtype);
+  const int64_t largest = *std::max_element(request.plan.bytes.begin(), request.plan.bytes.end());
   if (largest > most) {
     throw UsageError("--bytes {} is too much for --peer {}: MPI_Allreduce takes at most {} of {}",
-                     largest, names[0], most, request.dtype);
+                     largest, names[0], most, request.plan.dtype);
   }
 }
 
 void check_request(const Request& request) {
-  check_one_of("--dtype", request.dtype, kTypes);
-  check_one_of("--wire", request.wire, kWires);
-  if (request.num_ranks % request.num_nodes != 0) {
+  if (request.num_ranks % request.plan.nodes != 0) {
     throw UsageError("--ranks {} cannot be dealt equally to --local-nodes {}", request.num_ranks,
-                     request.num_nodes);
+                     request.plan.nodes);
   }
-  const bool is_shared = request.operation == "allgather" || request.operation == "reducescatter";
-  const int64_t least = element_bytes(request.dtype) * (is_shared ? request.num_ranks : 1);
-  for (const int64_t size : request.sizes) {
+  const bool is_shared =
+      request.plan.operation == "allgather" || request.plan.operation == "reducescatter";
+  const int64_t least = element_bytes(request.plan.dtype) * (is_shared ? request.num_ranks : 1);
+  for (const int64_t size : request.plan.bytes) {
     if (size < least) {
       throw UsageError("--bytes {} is too little: {} of {} on {} ranks needs {} or more", size,
-                       request.operation, request.dtype, request.num_ranks, least);
+                       request.plan.operation, request.plan.dtype, request.num_ranks, least);
     }
   }
-  if (!request.rate.empty()) {
-    if (request.num_nodes < 2) {
+  if (!request.plan.rate.empty()) {
+    if (request.plan.nodes < 2) {
       throw UsageError("--rate {} limits what goes between nodes; give --local-nodes 2 or more",
-                       request.rate);
+                       request.plan.rate);
     }
-    check_rate(request.rate);
+    check_rate(request.plan.rate);
   }
   check_mpi(request);
 }
 
-// Of the host, as the kernel estimates it.
+// Returns the memory of the host that is free, as the kernel estimates it.
 int64_t available_bytes() {
   const std::string text = base::read_file("/proc/meminfo");
   const std::string name = "MemAvailable:";
@@ -234,9 +185,10 @@ int64_t available_bytes() {
 }
 
 void check_memory(const Request& request) {
-  // Memory of the group's, ordinary tensors, staging; of an MPI: buffers, and what it adds to them.
+  // There are the memory of the group, ordinary tensors and staging; an MPI has buffers of its own
+  // and adds as much to them.
   const int64_t copies = 3 + 2 * static_cast<int64_t>(mpi_names(request).size());
-  const int64_t largest = *std::max_element(request.sizes.begin(), request.sizes.end());
+  const int64_t largest = *std::max_element(request.plan.bytes.begin(), request.plan.bytes.end());
   const int64_t needed = largest * request.num_ranks * copies;
   const int64_t available = available_bytes();
   if (needed > available) {
@@ -245,12 +197,11 @@ void check_memory(const Request& request) {
   }
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
-  Texts texts;
   CLI::App app(kDescription, "lockstep bench OPERATION");
-  add_flags(app, request, texts);
+  add_flags(app, request);
   const bool has_operation = !arguments.empty() && !arguments[0].starts_with('-');
   SplitArguments split =
       split_arguments(app, {arguments.begin() + (has_operation ? 1 : 0), arguments.end()});
@@ -263,16 +214,13 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   if (!has_operation) {
     throw UsageError("say first what to measure: {}", joined(kOperations));
   }
-  request.operation = arguments[0];
-  check_one_of("operation", request.operation, kOperations);
+  request.plan.operation = arguments[0];
+  check_one_of("operation", request.plan.operation, kOperations);
   if (!split.command.empty()) {
     throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
-  request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 2, kMaxRanks));
-  request.num_nodes = static_cast<int>(whole_number("--local-nodes", texts.nodes, 1, kMaxRanks));
-  request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
-  request.sizes = parse_sizes(texts.bytes);
-  request.peers = parse_peers(texts.peers);
+  request.plan.bars = ::isatty(STDOUT_FILENO) == 1;
+  check_peers(request.plan.peers);
   if (request.mpi_home.empty()) {
     request.mpi_home = base::Env().text("LOCKSTEP_MPI_HOME").value_or("");
   }
@@ -287,80 +235,48 @@ void check_found(const Request& request, const MpiSearch& search) {
   for (const auto& [name, reason] : search.missing) {
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, reason);
   }
-  const bool has_any = !search.found.empty() || mpi_names(request) != request.peers;
-  if (!request.peers.empty() && !has_any) {
-    throw UsageError("no peer of --peer {} is here ({})", fmt::join(request.peers, ","), reasons);
+  const bool has_any = !search.found.empty() || mpi_names(request) != request.plan.peers;
+  if (!request.plan.peers.empty() && !has_any) {
+    throw UsageError("no peer of --peer {} is here ({})", fmt::join(request.plan.peers, ","),
+                     reasons);
   }
   for (const auto& [name, reason] : search.missing) {
     fmt::print(stderr, "lockstep bench: {} is left out: {}\n", name, reason);
   }
 }
 
-nlohmann::json mpi_of(const MpiSearch& search) {
-  auto list = nlohmann::json::array();
-  for (const MpiPeer& peer : search.found) {
-    list.push_back({{"name", peer.name}, {"command", peer.command}});
-  }
-  return list;
+// What the search for MPIs has found becomes part of the plan; who is missing is measured no more.
+void take_found(BenchPlan& plan, const MpiSearch& search) {
+  plan.mpi = search.found;
+  plan.missing = search.missing;
+  std::erase_if(plan.peers, [&](const std::string& name) { return plan.missing.contains(name); });
 }
 
-// Those that are measured, in the order in which they were named.
-Names present_peers(const Request& request, const MpiSearch& search) {
-  Names names;
-  for (const std::string& name : request.peers) {
-    if (!search.missing.contains(name)) {
-      names.push_back(name);
-    }
-  }
-  return names;
-}
+// The topics that have a command line of their own.
+struct Topic {
+  std::string_view name;
+  int (*function)(const Arguments& arguments);
+};
 
-std::string plan_of(const Request& request, const MpiSearch& search,
-                    const nlohmann::json& network) {
-  const nlohmann::json plan{{"operation", request.operation},
-                            {"bytes", request.sizes},
-                            {"dtype", request.dtype},
-                            {"wire", request.wire},
-                            {"rate", request.rate},
-                            {"repeats", request.repeats},
-                            {"nodes", request.num_nodes},
-                            {"peers", present_peers(request, search)},
-                            {"mpi", mpi_of(search)},
-                            {"missing", search.missing},
-                            {"json", request.json},
-                            {"bars", ::isatty(STDOUT_FILENO) == 1},
-                            {"network", network}};
-  return plan.dump();
-}
+constexpr Topic kTopics[] = {
+    {"checkpoint", bench_checkpoint}, {"data", bench_data}, {"ddp", bench_ddp},
+    {"launch", bench_launch},         {"load", bench_load}, {"tokenize", bench_tokenize}};
 
 }  // namespace
 
 int bench(const Arguments& arguments) {
-  if (!arguments.empty() && arguments[0] == "checkpoint") {
-    return bench_checkpoint({arguments.begin() + 1, arguments.end()});
+  for (const Topic& topic : kTopics) {
+    if (!arguments.empty() && arguments[0] == topic.name) {
+      return topic.function({arguments.begin() + 1, arguments.end()});
+    }
   }
-  if (!arguments.empty() && arguments[0] == "ddp") {
-    return bench_ddp({arguments.begin() + 1, arguments.end()});
-  }
-  if (!arguments.empty() && arguments[0] == "data") {
-    return bench_data({arguments.begin() + 1, arguments.end()});
-  }
-  if (!arguments.empty() && arguments[0] == "launch") {
-    return bench_launch({arguments.begin() + 1, arguments.end()});
-  }
-  if (!arguments.empty() && arguments[0] == "load") {
-    return bench_load({arguments.begin() + 1, arguments.end()});
-  }
-  if (!arguments.empty() && arguments[0] == "tokenize") {
-    return bench_tokenize({arguments.begin() + 1, arguments.end()});
-  }
-  const auto request = parse_request(arguments);
+  auto request = parse_request(arguments);
   if (!request) {
     return 0;
   }
   launch::LaunchOptions options{.name = "lockstep bench",
-                                .procs_per_node = request->num_ranks / request->num_nodes,
-                                .local_nodes = request->num_nodes,
+                                .procs_per_node = request->num_ranks / request->plan.nodes,
+                                .local_nodes = request->plan.nodes,
                                 .output = {.prefix = false}};
   check_memory(*request);
   const MpiPrograms mpi({.names = mpi_names(*request),
@@ -368,18 +284,18 @@ int bench(const Arguments& arguments) {
                          .num_ranks = request->num_ranks,
                          .num_cores = base::num_usable_cores()});
   check_found(*request, mpi.search());
+  take_found(request->plan, mpi.search());
   const std::string program = find_torch_program();
   std::optional<BenchNetwork> network;
-  auto nodes = nlohmann::json::array();
-  if (!request->rate.empty()) {
-    network.emplace(request->num_nodes, request->rate);
+  if (!request->plan.rate.empty()) {
+    network.emplace(request->plan.nodes, request->plan.rate);
     for (const BenchNetwork::Node& node : network->nodes()) {
-      nodes.push_back({{"pid", node.holder}, {"address", node.address}});
+      request->plan.network.push_back({.pid = node.holder, .address = node.address});
     }
     options.isolation =
         base::IsolationMode::Guardian;  // ranks find the networks by pid, in this /proc
   }
-  options.command = {program, "bench", plan_of(*request, mpi.search(), nodes)};
+  options.command = {program, "bench", plan_text(request->plan)};
   return launch::run_job(options);
 }
 

@@ -23,7 +23,8 @@ namespace {
 
 constexpr auto kToolTime = std::chrono::seconds(10);
 constexpr int64_t kMaxRate = 1000000;  // of any unit
-// Room for two of the kernel's largest segments and some; a queue of 50 ms, as a small switch has.
+// The burst has room for two of the kernel's largest segments and some; the queue is 50 ms long, as
+// that of a small switch.
 constexpr const char* kBurst = "256kb";
 constexpr const char* kLatency = "50ms";
 
@@ -63,7 +64,7 @@ void leave_network() {
   }
 }
 
-// A process that does nothing in a network namespace of its own.
+// Starts a process that does nothing in a network namespace of its own.
 pid_t start_holder() {
   base::FdPair ready = base::make_pipe();
   const pid_t parent = ::getpid();

@@ -98,10 +98,10 @@ TEST(BenchLaunch, AWrongResultOfThePeerEndsTheRun) {
 
 TEST(BenchLaunch, AMistakeIsOneSentence) {
   const std::pair<Text, const char*> cases[] = {
-      {{"--peer", "mpirun"}, "--peer mpirun is not known; it is torchrun or none"},
+      {{"--peer", "mpirun"}, "--peer: mpirun not in {torchrun,none}"},
       {{"--torchrun", "/nowhere/torchrun"}, "--torchrun /nowhere/torchrun is no program"},
-      {{"--ranks", "1"}, "--ranks 1 is not a whole number in [2, 64]"},
-      {{"--repeats", "0"}, "--repeats 0 is not a whole number"},
+      {{"--ranks", "1"}, "--ranks: Value 1 not in range 2 to 64"},
+      {{"--repeats", "0"}, "--repeats: Value 0 not in range 1 to 1000"},
       {{"--rank", "4"}, "did you mean --ranks?"},
       {{"torchrun"}, "no place for \"torchrun\""},
   };

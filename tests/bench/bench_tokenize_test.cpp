@@ -68,16 +68,18 @@ TEST(BenchTokenize, IdsAreComparedWithThePeers) {
     return bench({"--vocab", vocabulary, "--text", text, "--repeats=1", "--json", "--peer-python",
                   standin(folder, lines)});
   };
-  const base::Output same = with(R"(printf '0.25\n\002\000\000\000\377\377\377\377')");
+  const base::Output same =
+      with(R"(echo ready; read line; printf '0.25 2\n\002\000\000\000\377\377\377\377')");
   ASSERT_TRUE(same.status.ok()) << same.err;
   EXPECT_EQ(json::parse(same.out).at("peer"), "tokenizers");
   EXPECT_DOUBLE_EQ(json::parse(same.out).at("peer_mb_per_s"), 4e-6);
   EXPECT_GT(json::parse(same.out).at("speedup"), 0);
 
-  const base::Output other = with(R"(printf '0.25\n\001\000\000\000\377\377\377\377')");
+  const base::Output other =
+      with(R"(echo ready; read line; printf '0.25 2\n\001\000\000\000\377\377\377\377')");
   EXPECT_EQ(other.status.code, 1);
   EXPECT_THAT(other.err, HasSubstr("id 0 (of 2) is 2 here and 1 under the peer"));
-  const base::Output fewer = with(R"(printf '0.25\n\002\000\000\000')");
+  const base::Output fewer = with(R"(echo ready; read line; printf '0.25 1\n\002\000\000\000')");
   EXPECT_EQ(fewer.status.code, 1);
   EXPECT_THAT(fewer.err, HasSubstr("id 1 (of 2) is -1 here and the end under the peer"));
   const base::Output failed = with("echo it broke >&2; exit 3");
@@ -88,9 +90,9 @@ TEST(BenchTokenize, IdsAreComparedWithThePeers) {
 TEST(BenchTokenize, MistakesOnTheLineExitWith2) {
   const TempFolder folder;
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{"--tokenizer", "words"}, "wordpiece or byte-bpe"},
-      {{"--script", "latin"}, "english, chinese or mixed"},
-      {{"--peer", "spacy"}, "tokenizers or none"},
+      {{"--tokenizer", "words"}, "--tokenizer: words not in {wordpiece,byte-bpe}"},
+      {{"--script", "latin"}, "{english,chinese,mixed}"},
+      {{"--peer", "spacy"}, "{tokenizers,none}"},
       {{"--peer-python", "/nowhere/python"}, "--peer-python /nowhere/python cannot be started"},
       {{"--peer-python", "false"}, "--peer-python false cannot import tokenizers"},
       {{"--megabytes", "0"}, "--megabytes"},

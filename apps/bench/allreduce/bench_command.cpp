@@ -46,7 +46,7 @@ std::string join_network(const BenchPlan& plan, const comm::LaunchEnv& launch) {
   if (plan.network.empty()) {
     return "127.0.0.1";
   }
-  const int number = launch.rank * plan.num_nodes / launch.size;
+  const int number = launch.rank * plan.nodes / launch.size;
   const BenchNode& node = plan.network.at(static_cast<size_t>(number));
   const base::UniqueFd network =
       base::open_file(fmt::format("/proc/{}/ns/net", node.pid), O_RDONLY);
@@ -58,7 +58,7 @@ std::string join_network(const BenchPlan& plan, const comm::LaunchEnv& launch) {
 }
 
 void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
-  // Only this thread, and only now: the peers' threads and processes have been started before.
+  // Only this thread is bound, and only now: the peers' threads and processes have been started before.
   const BenchPlace place{.num_ranks = group.size(),
                          .backend = group.backend_name(),
                          .is_bound = take_own_core(group.rank(), group.size())};
@@ -67,13 +67,13 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
     print_now(bench_header(plan, place));
   }
   std::vector<BenchResult> results;
-  for (const int64_t bytes : plan.sizes_bytes) {
+  for (const int64_t bytes : plan.bytes) {
     results.push_back(measure_size(group, peers,
-                                   {.operation = plan.operation,
+                                   {.operation = bench_operation(plan.operation),
                                     .type = parse_dtype(plan.dtype),
                                     .bytes = bytes,
                                     .repeats = plan.repeats,
-                                    .num_nodes = plan.num_nodes}));
+                                    .num_nodes = plan.nodes}));
     if (tells && !plan.json) {
       print_now(bench_row(plan, place, results.back()));
     }
@@ -101,7 +101,7 @@ int bench_command(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "launch") {
     return bench_launch_job();
   }
-  const BenchPlan plan = read_bench_plan(argc == 2 ? argv[1] : "");
+  const auto plan = read_plan<BenchPlan>(argc == 2 ? argv[1] : "", "lockstep bench");
   const BenchRank rank = enter_bench();
   const std::string address = join_network(plan, rank.launch);
   Group group = make_group(rank.store, {.name = "bench",

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-// `lockstep-torch bench PLAN`, `bench ddp PLAN` and `bench launch`: one rank of `lockstep bench`.
+// Runs one rank of `lockstep bench`, as `lockstep-torch bench PLAN`, `bench ddp PLAN` and so on.
 // Returns the exit code.
 int bench_command(int argc, char** argv);
 

@@ -114,7 +114,7 @@ class Measurement {
     peer_rounds_[peer] = std::min(rounds_, std::max(least_rounds, affordable(batch_us)));
   }
 
-  // On rank 0.
+  // Rank 0 alone calls this.
   void plan_mpi(size_t peer, MpiRanks& mpi, int64_t own_batch) {
     const auto warm_up_mpi = [&](int64_t batch) {
       BenchTimes times;
@@ -131,7 +131,7 @@ class Measurement {
     peer_rounds_[peer] = std::min(rounds_, std::max(least_rounds, affordable(batch_us)));
   }
 
-  // The MPI of that number among the peers; null if it is none, and on all ranks but rank 0.
+  // Returns the MPI of that number among the peers; null if it is none, and on all ranks but rank 0.
   MpiRanks* mpi_of(size_t peer) const {
     for (const auto& mpi : peers_.mpis) {
       if (mpi->name() == peers_.names[peer]) {
@@ -153,7 +153,7 @@ class Measurement {
     return std::clamp(in_time, kLeastOperations, kLeastSmallOperations);
   }
 
-  // Batches of each repeat that make up so many operations in all.
+  // Returns how many batches of each repeat make up so many operations in all.
   int64_t per_repeat(int64_t operations, int64_t batch) const {
     const int64_t step = batch * options_.repeats;
     return (operations + step - 1) / step;
@@ -163,7 +163,7 @@ class Measurement {
     return static_cast<int64_t>(kRepeatBudgetUs / batch_us);
   }
 
-  // Microseconds per operation once warm; the same on all ranks.
+  // Returns the microseconds per operation once warm, which are the same on all ranks.
   double warm_up(BenchVariant variant, int64_t batch) {
     BenchTimes times;
     times.batch = static_cast<int>(batch);
@@ -236,7 +236,7 @@ class Measurement {
 
   using Stamps = std::array<Clock::time_point, kMaxBatch + 1>;
 
-  // Operations on freshly written buffers: the start, then the end of each.
+  // Runs operations on freshly written buffers; returns the start, then the end of each.
   Stamps run_operations(BenchVariant variant, int batch, uint64_t first_salt) {
     for (int slot = 0; slot < batch; ++slot) {
       case_->write(variant, slot, first_salt + static_cast<uint64_t>(slot));
@@ -274,7 +274,7 @@ class Measurement {
     }
   }
 
-  // On rank 0.
+  // Rank 0 alone calls this.
   void run_mpi_batch(MpiRanks& mpi, BenchTimes& times) {
     const auto element = static_cast<int64_t>(c10::elementSize(options_.type));
     times.add(mpi.run({.bytes = options_.bytes / element * element,

@@ -18,7 +18,7 @@ struct BenchMeasureOptions {
   int num_nodes = 1;  // ranks are dealt to them in blocks
 };
 
-// Those who are measured beside us.
+// The peers are those who are measured beside us.
 struct BenchPeers {
   std::vector<std::string> names;               // all of them, in the order of their turns
   BenchPeer gloo;                               // null: it is not among them

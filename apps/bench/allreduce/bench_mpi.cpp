@@ -204,7 +204,7 @@ void MpiPrograms::find(const std::string& name, const MpiSearchOptions& options)
       return;
     }
   }
-  MpiPeer peer{.name = name, .command = clean_environment(mpi_variables(name, is_bound), paths)};
+  BenchMpi peer{.name = name, .command = clean_environment(mpi_variables(name, is_bound), paths)};
   peer.command.push_back(mpiexec);
   for (std::string& argument : mpi_arguments(name, options.num_ranks, is_bound)) {
     peer.command.push_back(std::move(argument));

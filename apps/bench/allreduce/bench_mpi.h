@@ -1,21 +1,18 @@
 #pragma once
 
-// The MPIs of this machine that `lockstep bench allreduce` can measure beside us. lockstep itself
+// Finds the MPIs of this machine that `lockstep bench allreduce` can measure. lockstep itself
 // links none: each is a program of its own (bench/mpi_peer.c), started by its own mpiexec.
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "bench/allreduce/bench_plan.h"
+
 namespace lockstep::app {
 
-struct MpiPeer {
-  std::string name;                  // "openmpi", "mpich" or "intelmpi"
-  std::vector<std::string> command;  // starts its ranks; the socket to report to is still to follow
-};
-
 struct MpiSearch {
-  std::vector<MpiPeer> found;
+  std::vector<BenchMpi> found;
   std::map<std::string, std::string> missing;  // by name: why it cannot be measured
 };
 
@@ -47,11 +44,11 @@ class MpiPrograms {
 };
 
 // The arguments and variables by which mpiexec starts ranks on this host alone, bound to cores
-// where each has one, talking through shared memory. For tests.
+// where each has one, talking through shared memory. Tests call them too.
 std::vector<std::string> mpi_arguments(const std::string& name, int num_ranks, bool is_bound);
 std::map<std::string, std::string> mpi_variables(const std::string& name, bool is_bound);
 
-// Whether that is what `mpiexec --version` of the named MPI prints. For tests.
+// Tells whether that is what `mpiexec --version` of the named MPI prints. Tests call it too.
 bool is_version_of(const std::string& name, const std::string& version);
 
 }  // namespace lockstep::app

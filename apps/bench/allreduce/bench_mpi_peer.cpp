@@ -25,13 +25,13 @@ constexpr auto kPatience =
 constexpr auto kStartPatience = std::chrono::seconds(30);
 constexpr auto kEndPatience = std::chrono::seconds(10);
 
-// The layout of struct Answer in mpi_peer.c.
+// Its layout is that of struct Answer in mpi_peer.c.
 struct MpiAnswer {
   std::array<int64_t, kMaxMpiBatch + 1> stamps_ns;
   std::array<char, 160> mistake;
 };
 
-// A name in the abstract namespace: there is no file that a killed run could leave behind.
+// The name is in the abstract namespace: there is no file that a killed run could leave behind.
 base::UniqueFd listen_at(const std::string& name, int backlog) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

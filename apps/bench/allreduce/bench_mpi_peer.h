@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// One batch of all-reduces. The layout is that of struct Request in mpi_peer.c.
+// A request is one batch of all-reduces. Its layout is that of struct Request in mpi_peer.c.
 struct MpiRequest {
   int64_t bytes = 0;          // 0: there will be no more
   int64_t element_bytes = 4;  // 4: float, 8: double

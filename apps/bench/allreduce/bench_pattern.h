@@ -17,7 +17,7 @@ inline constexpr size_t kPatternPeriod = 8;  // elements after which the values 
 // Element i of a buffer is values[i % kPatternPeriod].
 using BenchValues = std::array<int, kPatternPeriod>;
 
-// What `rank` writes for the operation numbered `salt`: another number, other values.
+// Returns what `rank` writes for the operation numbered `salt`: another number gives other values.
 BenchValues bench_values(int rank, uint64_t salt);
 BenchValues bench_sum(int num_ranks, uint64_t salt);
 
@@ -32,7 +32,7 @@ void write_pattern(const BenchSpan& span, const BenchValues& values);
 
 enum class CheckExtent { All, Sample };  // Sample: one cache line per page, and the end
 
-// Empty if the span holds the values, else what is wrong: "element 5 is 3, not 4".
+// Returns nothing if the span holds the values, else what is wrong: "element 5 is 3, not 4".
 std::string find_mistake(const BenchSpan& span, const BenchValues& values, CheckExtent extent);
 
 }  // namespace lockstep

@@ -40,13 +40,13 @@ void play(Line& line, uint32_t first, int num_turns) {
   }
 }
 
-// Before take_own_core() bound a thread: the first call decides.
+// The first call decides, which comes before take_own_core() binds a thread.
 const std::vector<int>& cores_at_start() {
   static const std::vector<int> cores = base::usable_cores();
   return cores;
 }
 
-// Likewise: a thread that is bound already would count one core.
+// The first call decides here too: a thread that is bound already would count one core.
 int num_cores_at_start() {
   static const int num_cores = base::num_usable_cores();
   return num_cores;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// The launcher's. A rank that is alone is told of none, but the peer wants one.
+// Finds the launcher's store. A rank that is alone is told of none, but the peer wants one.
 Store find_store(const comm::LaunchEnv& launch) {
   const StoreOptions own{
       .job_id = launch.job_id, .secret = base::make_secret(), .timeout = kBenchPatience};

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of any operation: longer, a rank is gone.
+// An operation that takes longer has lost a rank.
 inline constexpr auto kBenchPatience = std::chrono::minutes(2);
 
 struct BenchRank {
@@ -23,7 +23,7 @@ struct BenchRank {
 // UsageError if this process was not started by `lockstep bench`.
 BenchRank enter_bench();
 
-// On standard output, at once: a pipe would keep it back until the end.
+// Prints on standard output at once: a pipe would keep it back until the end.
 void print_now(const std::string& text);
 
 }  // namespace lockstep

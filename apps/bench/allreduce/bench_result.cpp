@@ -7,15 +7,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/figures.h"
+
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kBarWidth = 20;
+constexpr int kDigits = 3;
 
 double rounded(double value) {
-  return std::round(value * 1000) / 1000;
+  return rounded_to(kDigits, value);
 }
 
 // Busbw as nccl-tests defines it: what a link would have carried in the best algorithm.
@@ -34,7 +36,8 @@ double bus_factor(BenchOperation operation, int num_ranks) {
 }
 
 double bus_gb_per_s(const BenchPlan& plan, const BenchPlace& place, const BenchResult& result) {
-  return static_cast<double>(result.bytes) * bus_factor(plan.operation, place.num_ranks) /
+  return static_cast<double>(result.bytes) *
+         bus_factor(bench_operation(plan.operation), place.num_ranks) /
          (result.lockstep.median_us() * 1e3);
 }
 
@@ -56,18 +59,6 @@ double median_of_medians(const std::vector<std::vector<double>>& repeats) {
     medians.push_back(median(repeat));
   }
   return median(std::move(medians));
-}
-
-Json rounded_list(const std::vector<double>& values) {
-  Json list = Json::array();
-  for (const double value : values) {
-    list.push_back(rounded(value));
-  }
-  return list;
-}
-
-Json roundtrip_json(const std::vector<double>& values) {
-  return values.empty() ? Json(nullptr) : Json(rounded(median(values)));
 }
 
 const BenchPeerTimes* best_of(const std::vector<BenchPeerTimes>& peers) {
@@ -126,14 +117,14 @@ void add_peers(Json& json, const BenchResult& result) {
 }
 
 Json raw_json(const BenchResult& result) {
-  Json raw{{"lockstep", rounded_list(flat(result.lockstep.batches_us))},
-           {"staged", rounded_list(flat(result.staged.batches_us))},
-           {"staged_from_first", rounded_list(flat(result.staged.from_first_us))}};
+  Json raw{{"lockstep", raw_figures_json(kDigits, flat(result.lockstep.batches_us))},
+           {"staged", raw_figures_json(kDigits, flat(result.staged.batches_us))},
+           {"staged_from_first", raw_figures_json(kDigits, flat(result.staged.from_first_us))}};
   if (!result.peers.empty()) {
-    raw["peer"] = rounded_list(flat(result.peers[0].times.batches_us));
+    raw["peer"] = raw_figures_json(kDigits, flat(result.peers[0].times.batches_us));
   }
   for (const BenchPeerTimes& peer : result.peers) {
-    raw["peers"][peer.name] = rounded_list(flat(peer.times.batches_us));
+    raw["peers"][peer.name] = raw_figures_json(kDigits, flat(peer.times.batches_us));
   }
   return raw;
 }
@@ -146,7 +137,7 @@ Json result_json(const BenchPlan& plan, const BenchPlace& place, const BenchResu
   const double pass_us = result.memory_pass.median_from_first_us();
   json["memory_pass_us"] = rounded(pass_us);
   json["memory_passes"] = rounded(ratio(result.lockstep.median_from_first_us(), pass_us));
-  json["core_roundtrip_ns"] = roundtrip_json(result.roundtrips_ns);
+  json["core_roundtrip_ns"] = median_json(kDigits, result.roundtrips_ns);
   if (result.network_bytes_per_node) {
     json["network_bytes_per_node"] = rounded(*result.network_bytes_per_node);
   }
@@ -171,31 +162,6 @@ std::string size_text(int64_t bytes) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::string bench_bar(double fraction) {
-  constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const double limited = std::clamp(fraction, 0.0, 1.0);
-  const auto eighths = std::max<long>(1, std::lround(limited * kBarWidth * 8));
-  std::string text;
-  for (long i = 0; i < eighths / 8; ++i) {
-    text += "█";
-  }
-  text += kEighths[eighths % 8];
-  const long used = (eighths + 7) / 8;
-  for (long i = used; i < kBarWidth; ++i) {
-    text += "·";
-  }
-  return text;
-}
 
 void BenchTimes::begin_repeat() {
   batches_us.emplace_back();
@@ -237,9 +203,9 @@ std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
     roundtrips.insert(roundtrips.end(), result.roundtrips_ns.begin(), result.roundtrips_ns.end());
     list.push_back(result_json(plan, place, result));
   }
-  Json json{{"operation", plan.operation_name},
+  Json json{{"operation", plan.operation},
             {"ranks", place.num_ranks},
-            {"nodes", plan.num_nodes},
+            {"nodes", plan.nodes},
             {"backend", place.backend},
             {"bound", place.is_bound},
             {"peer", plan.peers.empty() ? Json(nullptr) : Json(plan.peers[0])},
@@ -248,15 +214,15 @@ std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
             {"wire", plan.wire},
             {"rate", plan.rate.empty() ? Json(nullptr) : Json(plan.rate)},
             {"repeats", plan.repeats},
-            {"core_roundtrip_ns", roundtrip_json(roundtrips)},
+            {"core_roundtrip_ns", median_json(kDigits, roundtrips)},
             {"results", std::move(list)}};
   return json.dump() + "\n";
 }
 
 std::string bench_header(const BenchPlan& plan, const BenchPlace& place) {
-  std::string text = fmt::format("{}, {} ranks", plan.operation_name, place.num_ranks);
-  if (plan.num_nodes > 1) {
-    text += fmt::format(" on {} nodes{}", plan.num_nodes,
+  std::string text = fmt::format("{}, {} ranks", plan.operation, place.num_ranks);
+  if (plan.nodes > 1) {
+    text += fmt::format(" on {} nodes{}", plan.nodes,
                         plan.rate.empty() ? "" : fmt::format(" ({} between them)", plan.rate));
   }
   text +=

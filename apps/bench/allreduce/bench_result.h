@@ -57,9 +57,6 @@ struct BenchPlace {
   bool is_bound = false;  // each rank to a core of its own
 };
 
-double median(std::vector<double> values);  // of nothing: 0
-std::string bench_bar(double fraction);     // of 20 characters, to an eighth of one
-
 std::string bench_json(const BenchPlan& plan, const BenchPlace& place,
                        const std::vector<BenchResult>& results);
 

@@ -1,10 +1,8 @@
-#include <cmath>
 #include <filesystem>
 #include <optional>
-#include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "bench/checkpoint/bench_checkpoint_plan.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
@@ -17,66 +15,58 @@ namespace {
 constexpr int kMaxRanks = 64;
 constexpr int kMaxRepeats = 1000;
 constexpr int kMaxStepMs = 60'000;
+constexpr int64_t kMinStateBytes = 1'000'000;
+constexpr int64_t kMaxStateBytes = 64'000'000'000;
 
 constexpr const char* kDescription =
-    "What a checkpoint costs the training that goes on: every rank computes (matrix products), "
-    "changes its state and meets the others in every step, and the state is saved now and then; "
-    "beside a save by rank 0 alone, for which all wait, and beside a plain write to the disk.";
+    "Measures what a checkpoint costs the training that goes on: the ranks train a transformer, "
+    "and "
+    "its state is saved now and then. Beside it stand the fastest save for which all ranks wait "
+    "and a plain write to the disk.";
 
 constexpr const char* kExamples =
     "Examples:\n"
     "  lockstep bench checkpoint --state 500MB --ranks 4 --json\n"
     "  lockstep bench checkpoint --state 2GB --ranks 2 --folder /mnt/scratch\n"
     "\n"
-    "stall: the sum of (step - calm step) from the save's begin to its commit. Medians of\n"
-    "--repeats, all variants in turn, with four saves in each.\n"
+    "The stall is the sum of (step - calm step) from the begin of a save to its commit. Figures "
+    "are\n"
+    "medians of --repeats, in each of which all variants have their turn and training is saved "
+    "four\n"
+    "times. SIZE is as in dd: 64M is 64 * 2^20 bytes, 64MB is 64 * 10^6.\n"
     "How it is measured: docs/concepts/bench.md.\n"
     "Exit code: 0; 1 for a wrong checkpoint or a lost rank; 2 for a mistake on this line.\n";
 
 struct Request {
-  double state_bytes = 0;
-  int num_ranks = 0;
-  int repeats = 0;
-  int step_ms = 0;
-  std::string folder;
-  bool json = false;
+  CheckpointBenchPlan plan;
+  int num_ranks = 4;
 };
 
-struct Texts {
-  std::string state = "500MB", ranks = "4", repeats = "5", step_ms = "500";
-};
-
-void add_flags(CLI::App& app, Request& request, Texts& texts) {
-  app.add_option("--state", texts.state, "What is saved, as 64MB or 1.5GB (500MB)")
-      ->type_name("SIZE");
-  app.add_option("--ranks", texts.ranks, "Ranks in all (4)")->type_name("N");
-  app.add_option("--step-ms", texts.step_ms, "About how long a calm step computes (500)")
-      ->type_name("MS");
-  app.add_option("--folder", request.folder, "Where to save (the folder for temporary files)")
-      ->type_name("DIR");
-  app.add_option("--repeats", texts.repeats, "The median of so many counts (5)")->type_name("R");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+void add_flags(CLI::App& app, Request& request) {
+  CheckpointBenchPlan& plan = request.plan;
+  show_defaults(app);
+  app.add_option("--state", plan.state_bytes, "What is saved, as 64MB or 1.5GB")
+      ->type_name("SIZE")
+      ->transform(size_in(kMinStateBytes, kMaxStateBytes));
+  app.add_option("--ranks", request.num_ranks, "Ranks in all")->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--step-ms", plan.step_ms,
+                 "About how long a calm step takes, in milliseconds; the batch is as large as that "
+                 "allows")
+      ->check(CLI::Range(1, kMaxStepMs));
+  app.add_option("--folder", plan.folder, "Where to save")->type_name("DIR");
+  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  add_json_flag(app, plan.json);
   app.footer(kExamples);
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
-  Texts texts;
+  request.plan.folder = std::filesystem::temp_directory_path().string();
   CLI::App app(kDescription, "lockstep bench checkpoint");
-  add_flags(app, request, texts);
-  if (!parse_only_flags(app, arguments)) {
-    return std::nullopt;
-  }
-  request.state_bytes = size_in_bytes("--state", texts.state);
-  request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 1, kMaxRanks));
-  request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
-  request.step_ms = static_cast<int>(whole_number("--step-ms", texts.step_ms, 1, kMaxStepMs));
-  if (request.folder.empty()) {
-    request.folder = std::filesystem::temp_directory_path().string();
-  }
-  return request;
+  add_flags(app, request);
+  return parse_only_flags(app, arguments) ? std::optional(request) : std::nullopt;
 }
 
 }  // namespace
@@ -86,15 +76,11 @@ int bench_checkpoint(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  const nlohmann::json plan{{"state_bytes", std::llround(request->state_bytes)},
-                            {"step_ms", request->step_ms},
-                            {"folder", request->folder},
-                            {"repeats", request->repeats},
-                            {"json", request->json}};
-  return launch::run_job({.name = "lockstep bench",
-                          .procs_per_node = request->num_ranks,
-                          .output = {.prefix = false},
-                          .command = {find_torch_program(), "bench", "checkpoint", plan.dump()}});
+  return launch::run_job(
+      {.name = "lockstep bench",
+       .procs_per_node = request->num_ranks,
+       .output = {.prefix = false},
+       .command = {find_torch_program(), "bench", "checkpoint", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 int bench_checkpoint_command(const std::string& text) {
-  const CheckpointBenchPlan plan = read_checkpoint_bench_plan(text);
+  const auto plan = read_plan<CheckpointBenchPlan>(text, "lockstep bench checkpoint");
   const BenchRank rank = enter_bench();
   Group group = make_group(rank.store, {.name = "bench",
                                         .rank = rank.launch.rank,

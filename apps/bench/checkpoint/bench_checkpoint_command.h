@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// `bench checkpoint` on one rank; `text` is the plan. Returns the exit code.
+// Runs one rank of `lockstep bench checkpoint`; `text` is the plan. Returns the exit code.
 int bench_checkpoint_command(const std::string& text);
 
 }  // namespace lockstep

@@ -1,33 +1,25 @@
 #include "bench/checkpoint/bench_checkpoint_measure.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fcntl.h>
 #include <filesystem>
-#include <sys/mman.h>
+#include <optional>
 #include <unistd.h>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/rand.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "base/stopwatch.h"
-#include "base/unique_fd.h"
-#include "bench/allreduce/bench_result.h"
+#include "bench/checkpoint/bench_checkpoint_training.h"
+#include "bench/checkpoint/bench_sync_save.h"
+#include "bench/figures.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kTensorElements = 2 << 20;  // 8 MB, as a layer of a small transformer
-constexpr int64_t kElementsPerPage = 1024;
-constexpr int64_t kMatrix = 256;
 constexpr int kCalmSteps = 3;
-constexpr size_t kDiskWrite = 8u << 20;
 
 // The folder, made and removed by rank 0.
 class BenchFolder {
@@ -61,17 +53,11 @@ class CheckpointMeasurement {
         plan_(plan),
         folder_(group_, plan.folder),
         writer_(folder_.at("checkpoints"), group_, {.keep_last = 1}),
-        left_(at::rand({kMatrix, kMatrix})),
-        right_(at::rand({kMatrix, kMatrix})) {
-    const int64_t num_elements = plan.state_bytes / 4;
-    for (int64_t done = 0; done < num_elements; done += kTensorElements) {
-      state_.push_back({"layer." + std::to_string(state_.size()),
-                        at::full({std::min(kTensorElements, num_elements - done)},
-                                 static_cast<double>(state_.size()))});
-    }
+        training_(group_, plan) {
     result_.num_ranks = group_.size();
-    result_.state_bytes = num_elements * 4;
-    calibrate();
+    for (const NamedTensor& named : training_.state()) {
+      result_.state_bytes += static_cast<int64_t>(named.tensor.nbytes());
+    }
   }
 
   CheckpointBenchResult run() {
@@ -80,7 +66,7 @@ class CheckpointMeasurement {
       measure_training_saves();
       check();
       measure_save();
-      measure_sync_save();
+      measure_sync_saves(static_cast<size_t>(repeat + 1));
       measure_disk();
     }
     return std::move(result_);
@@ -93,31 +79,9 @@ class CheckpointMeasurement {
     }
   }
 
-  // How many products last step_ms with all ranks at work: rank 0's count, for all.
-  void calibrate() {
-    constexpr int kRounds = 3;
-    for (int round = 0; round < kRounds; ++round) {
-      group_.barrier();
-      const base::Stopwatch watch;
-      step();
-      const double pace = plan_.step_ms / (watch.seconds() * 1000);
-      const at::Tensor number =
-          at::full({1}, static_cast<int64_t>(static_cast<double>(num_products_) * pace), at::kLong);
-      group_.broadcast(number);
-      num_products_ = std::max<int64_t>(1, *number.const_data_ptr<int64_t>());
-    }
-  }
-
   // Returns whether any rank still saves.
   bool step() {
-    for (int64_t i = 0; i < num_products_; ++i) {
-      at::mm(left_, right_);
-    }
-    writer_.wait_captured();
-    for (const NamedTensor& named : state_) {
-      named.tensor.slice(0, 0, named.tensor.numel(), kElementsPerPage).add_(1);
-    }
-    ++num_updates_;
+    training_.step(&writer_);
     const at::Tensor busy = at::full({1}, writer_.is_busy() ? 1 : 0, at::kInt);
     group_.all_reduce(busy, {.op = ReduceOp::Max});
     return *busy.const_data_ptr<int>() != 0;
@@ -135,13 +99,12 @@ class CheckpointMeasurement {
 
   // The steps' times, from the one that begins the save to the one after which no rank saves.
   std::vector<double> take_saving_steps() {
-    saved_updates_ = num_updates_;
     std::vector<double> steps_s;
     bool is_busy = true;
     while (is_busy) {
       const base::Stopwatch watch;
       if (steps_s.empty()) {
-        writer_.begin({.step = ++num_saves_}, state_);
+        writer_.begin({.step = ++num_saves_}, training_.state());
       }
       is_busy = step();
       steps_s.push_back(watch.seconds());
@@ -153,6 +116,10 @@ class CheckpointMeasurement {
   void measure_training_saves() {
     std::vector<double> before_s = take_calm_steps();
     for (int i = 0; i < kSavesPerRepeat; ++i) {
+      if (i + 1 == kSavesPerRepeat) {  // the one that check() looks at
+        saved_checksums_ = training_.checksums();
+        group_.barrier();
+      }
       const std::vector<double> saving_s = take_saving_steps();
       writer_.wait();
       const SaveResult result = take_result();
@@ -186,42 +153,65 @@ class CheckpointMeasurement {
     if (!checkpoint || checkpoint->info().step != num_saves_) {
       throw InternalError("the checkpoint of save {} is not there", num_saves_);
     }
-    for (size_t i = 0; i < state_.size(); ++i) {
-      const int64_t count = state_[i].tensor.numel();
-      const at::Tensor expected = at::full({count}, static_cast<double>(i));
-      expected.slice(0, 0, count, kElementsPerPage).add_(static_cast<double>(saved_updates_));
-      const std::vector<WeightTarget> target{{state_[i].name, at::empty({count})}};
+    for (size_t i = 0; i < saved_checksums_.size(); ++i) {
+      const NamedTensor& named = training_.state()[i];
+      const std::vector<WeightTarget> target{{named.name, at::empty(named.tensor.sizes())}};
       checkpoint->load(target, group_);
-      if (!at::equal(target[0].tensor, expected)) {
-        throw InternalError("tensor {} of the checkpoint is not what was saved", state_[i].name);
+      if (checksum_of(target[0].tensor) != saved_checksums_[i]) {
+        throw InternalError("tensor {} of the checkpoint is not what was saved", named.name);
       }
     }
   }
 
   void measure_save() {
     group_.barrier();
-    writer_.begin({.step = ++num_saves_}, state_);
+    writer_.begin({.step = ++num_saves_}, training_.state());
     writer_.wait();
     add(result_.save_s, take_result().seconds);
   }
 
-  void measure_sync_save() {
+  // Their order changes, so that none of them profits from what the one before it left.
+  void measure_sync_saves(size_t first) {
+    for (size_t i = 0; i < std::size(kSyncSaves); ++i) {
+      const SyncSave way = kSyncSaves[(first + i) % std::size(kSyncSaves)];
+      const auto seconds = measure_sync_save(way);
+      if (seconds) {
+        add(result_.sync_s[way], *seconds);
+      }
+    }
+  }
+
+  // Returns nothing where the file system knows no direct writes.
+  std::optional<double> measure_sync_save(SyncSave way) {
+    const std::string path = folder_.at("sync.safetensors");
+    bool is_saved = true;
     group_.barrier();
     const base::Stopwatch watch;
-    const std::string path = folder_.at("sync.safetensors");
     if (group_.rank() == 0) {
-      save_weights(path, state_);
+      try {
+        save_at_once(way, path, training_.state());
+      } catch (const IoError&) {
+        if (way != SyncSave::Direct) {
+          throw;
+        }
+        is_saved = false;
+      }
     }
     group_.barrier();
-    add(result_.sync_save_s, watch.seconds());
+    const double seconds = watch.seconds();
+    if (group_.rank() == 0 && is_saved && way != SyncSave::Library && !is_counted_) {
+      check_saved(path, training_.state());
+    }
     ::unlink(path.c_str());
+    group_.barrier();  // nobody goes on while rank 0 still checks or removes
+    return is_saved ? std::optional(seconds) : std::nullopt;
   }
 
   void measure_disk() {
     if (group_.rank() == 0) {
-      add(result_.disk_buffered_s, write_to_disk(0));
+      add(result_.disk_buffered_s, write_to_disk(false));
       try {
-        add(result_.disk_direct_s, write_to_disk(O_DIRECT));
+        add(result_.disk_direct_s, write_to_disk(true));
       } catch (const IoError&) {
         result_.disk_direct_s.clear();
       }
@@ -229,21 +219,10 @@ class CheckpointMeasurement {
     group_.barrier();
   }
 
-  double write_to_disk(int flags) {
-    const base::Mapping memory(-1, kDiskWrite, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-    std::fill_n(memory.data(), kDiskWrite, std::byte{0x5a});
+  double write_to_disk(bool direct) {
     const std::string path = folder_.at("disk");
     const base::Stopwatch watch;
-    {
-      const base::UniqueFd fd = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC | flags);
-      ::posix_fallocate(fd.get(), 0, result_.state_bytes);
-      for (int64_t done = 0; done < result_.state_bytes; done += kDiskWrite) {
-        base::write_all(fd.get(), memory.data(), kDiskWrite);
-      }
-      if (::fsync(fd.get()) != 0) {
-        throw IoError("cannot sync {}: {}", path, base::errno_text(errno));
-      }
-    }
+    write_plainly(path, result_.state_bytes, direct);
     const double seconds = watch.seconds();
     ::unlink(path.c_str());
     return seconds;
@@ -253,12 +232,8 @@ class CheckpointMeasurement {
   const CheckpointBenchPlan plan_;
   BenchFolder folder_;
   CheckpointWriter writer_;
-  const at::Tensor left_;
-  const at::Tensor right_;
-  std::vector<NamedTensor> state_;
-  int64_t num_products_ = 100;  // until calibrate()
-  int64_t num_updates_ = 0;
-  int64_t saved_updates_ = 0;
+  CheckpointTraining training_;
+  std::vector<uint32_t> saved_checksums_;
   int64_t num_saves_ = 0;
   bool is_counted_ = false;
   CheckpointBenchResult result_;

@@ -1,8 +1,7 @@
 #include <filesystem>
-#include <optional>
 
-#include <nlohmann/json.hpp>
-
+#include "bench/data/bench_data_plan.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "data_peer.h"
@@ -31,69 +30,41 @@ constexpr const char* kExamples =
     "  lockstep bench data --workers 8 --pictures 4096 --peer none\n"
     "\n"
     "The files are made first and removed at the end. Medians of --repeats, all variants in turn.\n"
-    "How it is measured: docs/concepts/bench.md. Exit code: 0; 2 for a mistake on this line.\n";
+    "How it is measured: docs/concepts/bench.md. Exit code: 0; 1 if pixels\n"
+    "differ from the peer's; 2 for a mistake on this line.\n";
 
-struct Request {
-  std::string pictures = "512", token_megabytes = "256", workers = "2", batch = "32", repeats = "5";
-  std::string peer = "torchvision", python = "python3", folder;
-  bool json = false;
-};
-
-void add_flags(CLI::App& app, Request& request) {
-  app.add_option("--pictures", request.pictures, "How many (512)")->type_name("N");
-  app.add_option("--token-megabytes", request.token_megabytes,
-                 "Size of the token file, in 10^6 bytes (256)")
-      ->type_name("N");
-  app.add_option("--workers", request.workers, "Threads here, processes there (2)")->type_name("N");
-  app.add_option("--batch", request.batch, "Samples of a batch (32)")->type_name("B");
-  app.add_option("--repeats", request.repeats, "The median of so many counts (5)")->type_name("R");
-  app.add_option("--peer", request.peer, "Whom to measure beside us (torchvision)")
-      ->type_name("torchvision|none");
-  app.add_option("--peer-python", request.python,
-                 "The Python that has torchvision (python3); one without it is left out")
+void add_flags(CLI::App& app, DataBenchPlan& plan) {
+  show_defaults(app);
+  app.add_option("--pictures", plan.num_pictures, "How many pictures to read")
+      ->check(CLI::Range(int64_t{1}, kMaxPictures));
+  app.add_option("--token-megabytes", plan.token_megabytes, "Size of the token file, in 10^6 bytes")
+      ->check(CLI::Range(int64_t{1}, kMaxTokenMegabytes));
+  app.add_option("--workers", plan.num_workers, "Threads here, processes there")
+      ->check(CLI::Range(0, kMaxWorkers));
+  app.add_option("--batch", plan.batch_size, "Samples of a batch")
+      ->check(CLI::Range(int64_t{1}, kMaxBatch));
+  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  app.add_option("--peer", plan.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
+  app.add_option("--peer-python", plan.python,
+                 "The Python that has torchvision; one without it is left out")
       ->type_name("PATH");
-  app.add_option("--folder", request.folder,
-                 "Where to make the files (the folder for temporary files)")
-      ->type_name("DIR");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+  app.add_option("--folder", plan.folder, "Where to make the files")->type_name("DIR");
+  add_json_flag(app, plan.json);
   app.footer(kExamples);
-}
-
-// Nothing if it was --help.
-std::optional<Request> parse_request(const Arguments& arguments) {
-  Request request;
-  CLI::App app(kDescription, "lockstep bench data");
-  add_flags(app, request);
-  if (!parse_only_flags(app, arguments)) {
-    return std::nullopt;
-  }
-  check_one_of("--peer", request.peer, kPeers);
-  if (request.folder.empty()) {
-    request.folder = std::filesystem::temp_directory_path().string();
-  }
-  return request;
 }
 
 }  // namespace
 
 int bench_data(const Arguments& arguments) {
-  const auto request = parse_request(arguments);
-  if (!request) {
+  DataBenchPlan plan{.peer_script = kDataPeerScript,
+                     .folder = std::filesystem::temp_directory_path().string()};
+  CLI::App app(kDescription, "lockstep bench data");
+  add_flags(app, plan);
+  if (!parse_only_flags(app, arguments)) {
     return 0;
   }
-  const nlohmann::json plan{
-      {"num_pictures", whole_number("--pictures", request->pictures, 1, kMaxPictures)},
-      {"token_megabytes",
-       whole_number("--token-megabytes", request->token_megabytes, 1, kMaxTokenMegabytes)},
-      {"num_workers", whole_number("--workers", request->workers, 0, kMaxWorkers)},
-      {"batch_size", whole_number("--batch", request->batch, 1, kMaxBatch)},
-      {"repeats", whole_number("--repeats", request->repeats, 1, kMaxRepeats)},
-      {"python", request->peer == "none" ? "" : request->python},
-      {"peer_script", kDataPeerScript},
-      {"folder", request->folder},
-      {"json", request->json}};
-  return exec_torch_program("bench", {"data", plan.dump()});
+  return exec_torch_program("bench", {"data", plan_text(plan)});
 }
 
 }  // namespace lockstep::app

@@ -4,8 +4,7 @@
 
 namespace lockstep {
 
-// `lockstep bench data`, which reads and checks the command line and hands over this plan. Returns
-// the exit code.
+// Measures what `lockstep bench data` has read from its command line. Returns the exit code.
 int bench_data_command(const std::string& plan);
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
 #include <optional>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include <lockstep/base/error.h>
 
+#include "bench/ddp/bench_ddp_plan.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
@@ -31,58 +31,45 @@ constexpr const char* kExamples =
     "  lockstep bench ddp --model convnet --ranks 1 --peer none --steps 90\n"
     "\n"
     "Models: mlp, six Linear(1024, 1024), batch 8; convnet, ResNet-18 on 8 pictures of 64 x 64;\n"
-    "transformer, 4 layers of width 128, 3000 tokens, batch 8 x 64. One thread per rank. Times "
-    "are\n"
-    "of the slowest rank, optimizer included. How it is measured: docs/concepts/bench.md.\n"
+    "transformer, MyTransformer with 4 layers of width 128, 3000 words, batch 8 x 64. One thread\n"
+    "per rank. Times are those of the slowest rank, optimizer included. How it is measured:\n"
+    "docs/concepts/bench.md.\n"
     "Exit code: 0; 1 for a wrong result or a lost rank; 2 for a mistake on this line.\n";
 
 // The command line, checked.
 struct Request {
-  std::string model = "mlp";
-  std::string peer = "c10d";
-  int num_ranks = 0;
-  int steps = 0;
-  int repeats = 0;
-  bool json = false;
+  DdpBenchPlan plan;
+  int num_ranks = 4;
 };
 
-struct Texts {
-  std::string ranks = "4", steps = "45", repeats = "3";
-};
-
-void add_flags(CLI::App& app, Request& request, Texts& texts) {
-  app.add_option("--model", request.model, "What to train (mlp)")
-      ->type_name("mlp|convnet|transformer");
-  app.add_option("--ranks", texts.ranks, "Ranks in all (4)")->type_name("N");
-  app.add_option("--peer", request.peer, "Whom to measure beside us (c10d)")
-      ->type_name("c10d|none");
-  app.add_option("--steps", texts.steps, "Timed steps of each variant, all repeats together (45)")
-      ->type_name("K");
-  app.add_option("--repeats", texts.repeats, "The median of so many medians counts (3)")
-      ->type_name("R");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+void add_flags(CLI::App& app, Request& request) {
+  DdpBenchPlan& plan = request.plan;
+  show_defaults(app);
+  app.add_option("--model", plan.model, "What to train")->check(CLI::IsMember(kModels));
+  app.add_option("--ranks", request.num_ranks, "Ranks in all")->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--peer", plan.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
+  app.add_option("--steps", plan.steps, "Timed steps of each variant, all repeats together")
+      ->check(CLI::Range(1, kMaxSteps));
+  app.add_option("--repeats", plan.repeats, "The median of so many medians counts")
+      ->check(CLI::Range(1, kMaxSteps));
+  add_json_flag(app, plan.json);
   app.footer(kExamples);
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
-  Texts texts;
   CLI::App app(kDescription, "lockstep bench ddp");
-  add_flags(app, request, texts);
+  add_flags(app, request);
   if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  check_one_of("--model", request.model, kModels);
-  check_one_of("--peer", request.peer, kPeers);
-  request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 1, kMaxRanks));
-  request.steps = static_cast<int>(whole_number("--steps", texts.steps, 1, kMaxSteps));
-  request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxSteps));
-  if (request.steps < request.repeats) {
+  DdpBenchPlan& plan = request.plan;
+  if (plan.steps < plan.repeats) {
     throw UsageError("--steps {} cannot be dealt to --repeats {}; give at least one step to each",
-                     request.steps, request.repeats);
+                     plan.steps, plan.repeats);
   }
+  plan.bars = ::isatty(STDOUT_FILENO) == 1;
   return request;
 }
 
@@ -93,13 +80,11 @@ int bench_ddp(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  const nlohmann::json plan{{"model", request->model}, {"peer", request->peer},
-                            {"steps", request->steps}, {"repeats", request->repeats},
-                            {"json", request->json},   {"bars", ::isatty(STDOUT_FILENO) == 1}};
-  return launch::run_job({.name = "lockstep bench",
-                          .procs_per_node = request->num_ranks,
-                          .output = {.prefix = false},
-                          .command = {find_torch_program(), "bench", "ddp", plan.dump()}});
+  return launch::run_job(
+      {.name = "lockstep bench",
+       .procs_per_node = request->num_ranks,
+       .output = {.prefix = false},
+       .command = {find_torch_program(), "bench", "ddp", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

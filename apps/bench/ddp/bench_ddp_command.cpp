@@ -7,14 +7,14 @@
 namespace lockstep {
 
 int bench_ddp_command(const std::string& text) {
-  const DdpBenchPlan plan = read_ddp_bench_plan(text);
+  const auto plan = read_plan<DdpBenchPlan>(text, "lockstep bench ddp");
   const BenchRank rank = enter_bench();
   Group group = make_group(rank.store, {.name = "bench",
                                         .rank = rank.launch.rank,
                                         .size = rank.launch.size,
                                         .timeout = kBenchPatience});
   c10::intrusive_ptr<c10d::Backend> gloo;
-  if (plan.has_peer) {
+  if (plan.has_peer()) {
     gloo = comm::make_raw_gloo(rank.store, {.prefix = "peer/",
                                             .rank = rank.launch.rank,
                                             .size = rank.launch.size,

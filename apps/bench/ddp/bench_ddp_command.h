@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// One rank of `lockstep bench ddp`. Returns the exit code.
+// Runs one rank of `lockstep bench ddp`. Returns the exit code.
 int bench_ddp_command(const std::string& plan);
 
 }  // namespace lockstep

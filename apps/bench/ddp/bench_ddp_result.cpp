@@ -5,17 +5,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/error.h>
-
-#include "bench/allreduce/bench_result.h"
+#include "bench/figures.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kDigits = 4;
+
 double rounded(double value) {
-  return std::round(value * 1e4) / 1e4;
+  return rounded_to(kDigits, value);
 }
 
 double ratio(double above, double below) {
@@ -44,21 +44,6 @@ std::string row(const DdpBenchPlan& plan, const char* name, const StepFigures& f
 
 }  // namespace
 
-DdpBenchPlan read_ddp_bench_plan(const std::string& text) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    return {.model = json.at("model").get<std::string>(),
-            .has_peer = json.at("peer").get<std::string>() == "c10d",
-            .steps = json.at("steps").get<int>(),
-            .repeats = json.at("repeats").get<int>(),
-            .json = json.at("json").get<bool>(),
-            .bars = json.at("bars").get<bool>()};
-  } catch (const nlohmann::json::exception& error) {
-    throw UsageError("the ranks were given no plan ({}); start them with `lockstep bench ddp`",
-                     error.what());
-  }
-}
-
 double median_of(const StepFigures& figures) {
   std::vector<double> medians;
   for (const auto& repeat : figures) {
@@ -72,17 +57,17 @@ std::string ddp_bench_json(const DdpBenchPlan& plan, const DdpBenchResult& resul
   const double lockstep_ms = median_of(result.lockstep_ms);
   const double peer_ms = median_of(result.peer_ms);
   const auto of_peer = [&](double value) {
-    return plan.has_peer ? Json(rounded(value)) : Json(nullptr);
+    return plan.has_peer() ? Json(rounded(value)) : Json(nullptr);
   };
   Json raw{{"bare", raw_json(result.bare_ms)}, {"lockstep", raw_json(result.lockstep_ms)}};
-  if (plan.has_peer) {
+  if (plan.has_peer()) {
     raw["peer"] = raw_json(result.peer_ms);
   }
   const Json json{
       {"model", plan.model},
       {"ranks", result.num_ranks},
       {"backend", result.backend},
-      {"peer", plan.has_peer ? Json("c10d") : Json(nullptr)},
+      {"peer", plan.has_peer() ? Json("c10d") : Json(nullptr)},
       {"steps", plan.steps},
       {"repeats", plan.repeats},
       {"gradient_bytes", result.gradient_bytes},
@@ -96,9 +81,8 @@ std::string ddp_bench_json(const DdpBenchPlan& plan, const DdpBenchResult& resul
       {"reduce_ms", rounded(median_of(result.reduce_ms))},
       {"wait_ms", rounded(median_of(result.wait_ms))},
       {"extra_bytes", std::llround(result.extra_bytes)},
-      {"peer_extra_bytes", plan.has_peer ? Json(std::llround(result.peer_extra_bytes)) : nullptr},
-      {"core_roundtrip_ns",
-       result.roundtrips_ns.empty() ? Json(nullptr) : Json(rounded(median(result.roundtrips_ns)))},
+      {"peer_extra_bytes", plan.has_peer() ? Json(std::llround(result.peer_extra_bytes)) : nullptr},
+      {"core_roundtrip_ns", median_json(kDigits, result.roundtrips_ns)},
       {"raw_ms", std::move(raw)}};
   return json.dump() + "\n";
 }
@@ -117,7 +101,7 @@ std::string ddp_bench_table(const DdpBenchPlan& plan, const DdpBenchResult& resu
   text += fmt::format("{:>9} {:>11} {:>10}\n", "variant", "step", "of bare");
   text += row(plan, "bare", result.bare_ms, bare_ms, longest_ms);
   text += row(plan, "lockstep", result.lockstep_ms, bare_ms, longest_ms);
-  if (plan.has_peer) {
+  if (plan.has_peer()) {
     text += row(plan, "c10d", result.peer_ms, bare_ms, longest_ms);
   }
   text += fmt::format(
@@ -125,7 +109,7 @@ std::string ddp_bench_table(const DdpBenchPlan& plan, const DdpBenchResult& resu
       "beyond bare\n",
       median_of(result.copy_in_ms), median_of(result.reduce_ms), median_of(result.wait_ms),
       result.extra_bytes / kMega);
-  if (plan.has_peer) {
+  if (plan.has_peer()) {
     text += fmt::format("speedup {:.2f}x against c10d\n", ratio(peer_ms, lockstep_ms));
   }
   return text;

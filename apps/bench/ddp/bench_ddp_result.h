@@ -7,22 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/ddp/bench_ddp_plan.h"
+
 namespace lockstep {
 
-// What the ranks measure. `lockstep` reads and checks the command line, once, and hands them this.
-struct DdpBenchPlan {
-  std::string model = "mlp";  // or convnet, transformer
-  bool has_peer = true;       // measure c10d::Reducer beside us
-  int steps = 45;             // of each variant, all repeats together
-  int repeats = 3;            // in [1, steps]
-  bool json = false;          // print one JSON object and nothing else
-  bool bars = false;          // the table is for a terminal
-};
-
-// Throws UsageError if `text` is not what `lockstep bench ddp` writes.
-DdpBenchPlan read_ddp_bench_plan(const std::string& text);
-
-// Per repeat one number for each timed step, in milliseconds.
+// There is one number for each timed step of each repeat, in milliseconds.
 using StepFigures = std::vector<std::vector<double>>;
 
 double median_of(const StepFigures& figures);  // of the repeats' medians

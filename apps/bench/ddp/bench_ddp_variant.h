@@ -30,12 +30,12 @@ class DdpVariant {
 
   const std::shared_ptr<BenchModel>& model() const { return model_; }
 
-  // Gradients to none, forward, loss, backward, update.
+  // Sets the gradients to none and makes forward, loss, backward and update.
   void step(const BenchBatch& batch);
 
   void drop_gradients();
 
-  // Of the last step; nothing is known but of lockstep's.
+  // Returns the shares of the last step. Only lockstep's are known.
   virtual BenchShares shares() const { return {}; }
 
  protected:
@@ -46,7 +46,7 @@ class DdpVariant {
   torch::optim::SGD optimizer_;
 };
 
-// Every rank by itself.
+// Every rank trains by itself.
 std::unique_ptr<DdpVariant> make_bare_variant(std::shared_ptr<BenchModel> model);
 
 // Collective.

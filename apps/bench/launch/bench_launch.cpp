@@ -1,6 +1,5 @@
 #include "bench/launch/bench_launch.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "bench/figures.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "image/tools.h"
@@ -43,24 +44,21 @@ constexpr const char* kExamples =
 
 struct Request {
   LaunchBench bench;
+  std::string peer = "torchrun";
   bool json = false;
 };
 
-struct Texts {
-  std::string ranks = "8", repeats = "5", peer = "torchrun", torchrun;
-};
-
-// Where the peer is; empty if it is not wanted or not there, which is then said.
-std::string find_peer(const Texts& texts) {
-  if (texts.peer == "none") {
+// Returns where the peer is; nothing if it is not wanted, or not there, which is then said.
+std::string find_peer(const Request& request) {
+  const std::string& torchrun = request.bench.torchrun;
+  if (request.peer == "none") {
     return "";
   }
-  if (!texts.torchrun.empty()) {
-    if (::access(texts.torchrun.c_str(), X_OK) != 0) {
-      throw UsageError("--torchrun {} is no program; give its path, or --peer none",
-                       texts.torchrun);
+  if (!torchrun.empty()) {
+    if (::access(torchrun.c_str(), X_OK) != 0) {
+      throw UsageError("--torchrun {} is no program; give its path, or --peer none", torchrun);
     }
-    return texts.torchrun;
+    return torchrun;
   }
   const std::string path = image::find_tool("torchrun");
   if (path.empty()) {
@@ -71,47 +69,34 @@ std::string find_peer(const Texts& texts) {
   return path;
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
-  Texts texts;
   CLI::App app(kDescription, "lockstep bench launch");
-  app.add_option("--ranks", texts.ranks, "Ranks of each job (8)")->type_name("N");
-  app.add_option("--repeats", texts.repeats, "Rounds, of which the median counts (5)")
-      ->type_name("R");
-  app.add_option("--peer", texts.peer, "Whom to measure beside us (torchrun)")
-      ->type_name("torchrun|none");
-  app.add_option("--torchrun", texts.torchrun, "Where it is, if not in PATH")->type_name("PATH");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+  show_defaults(app);
+  app.add_option("--ranks", request.bench.num_ranks, "Ranks of each job")
+      ->check(CLI::Range(2, kMaxRanks));
+  app.add_option("--repeats", request.bench.repeats, "Rounds, of which the median counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  app.add_option("--peer", request.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
+  app.add_option("--torchrun", request.bench.torchrun, "Where it is, if not in PATH")
+      ->type_name("PATH");
+  add_json_flag(app, request.json);
   app.footer(kExamples);
   if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  check_one_of("--peer", texts.peer, kPeers);
-  request.bench.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 2, kMaxRanks));
-  request.bench.repeats =
-      static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
   find_torch_program();  // said before a missing torchrun, which is no mistake
-  request.bench.torchrun = find_peer(texts);
+  request.bench.torchrun = find_peer(request);
   return request;
 }
 
-std::optional<double> median(Times times) {
-  if (times.empty()) {
-    return std::nullopt;
-  }
-  std::sort(times.begin(), times.end());
-  const size_t half = times.size() / 2;
-  return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+json figure(const Times& times) {
+  return times.empty() ? json(nullptr) : json(median(times));
 }
 
-json figure(const std::optional<double>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
-std::optional<double> ratio(const Times& peer, const Times& ours) {
-  return peer.empty() ? std::nullopt : std::optional(*median(peer) / *median(ours));
+json ratio_json(const Times& peer, const Times& ours) {
+  return peer.empty() ? json(nullptr) : json(median(peer) / median(ours));
 }
 
 std::string to_json(const LaunchBench& bench, const LaunchFigures& figures) {
@@ -119,14 +104,14 @@ std::string to_json(const LaunchBench& bench, const LaunchFigures& figures) {
       {"ranks", bench.num_ranks},
       {"repeats", bench.repeats},
       {"peer", bench.torchrun.empty() ? json(nullptr) : json("torchrun")},
-      {"lockstep_s", figure(median(figures.lockstep_s))},
-      {"peer_s", figure(median(figures.peer_s))},
-      {"peer_same_binary_s", figure(median(figures.peer_same_binary_s))},
-      {"speedup", figure(ratio(figures.peer_s, figures.lockstep_s))},
-      {"speedup_same_binary", figure(ratio(figures.peer_same_binary_s, figures.lockstep_s))},
-      {"print_only_ms", figure(median(figures.print_only_ms))},
-      {"death_to_stop_ms", figure(median(figures.death_to_stop_ms))},
-      {"restart_ms", figure(median(figures.restart_ms))},
+      {"lockstep_s", figure(figures.lockstep_s)},
+      {"peer_s", figure(figures.peer_s)},
+      {"peer_same_binary_s", figure(figures.peer_same_binary_s)},
+      {"speedup", ratio_json(figures.peer_s, figures.lockstep_s)},
+      {"speedup_same_binary", ratio_json(figures.peer_same_binary_s, figures.lockstep_s)},
+      {"print_only_ms", figure(figures.print_only_ms)},
+      {"death_to_stop_ms", figure(figures.death_to_stop_ms)},
+      {"restart_ms", figure(figures.restart_ms)},
       {"raw_s",
        {{"lockstep", figures.lockstep_s},
         {"peer", figures.peer_s},
@@ -141,18 +126,18 @@ std::string to_json(const LaunchBench& bench, const LaunchFigures& figures) {
 std::string to_table(const LaunchBench& bench, const LaunchFigures& figures) {
   std::string text = fmt::format("{} ranks, medians of {}\n\na job of 26 steps, command to exit\n",
                                  bench.num_ranks, bench.repeats);
-  text += fmt::format("  {:<32} {:>8.2f} s\n", "C++, lockstep run", *median(figures.lockstep_s));
+  text += fmt::format("  {:<32} {:>8.2f} s\n", "C++, lockstep run", median(figures.lockstep_s));
   const auto peer_row = [&](const char* name, const Times& times) {
     if (!times.empty()) {
-      text += fmt::format("  {:<32} {:>8.2f} s  {:.1f} times ours\n", name, *median(times),
-                          *ratio(times, figures.lockstep_s));
+      text += fmt::format("  {:<32} {:>8.2f} s  {:.1f} times ours\n", name, median(times),
+                          median(times) / median(figures.lockstep_s));
     }
   };
   peer_row("Python, torchrun", figures.peer_s);
   peer_row("C++, torchrun --no-python", figures.peer_same_binary_s);
   text += "\nlockstep run\n";
   const auto row = [&](const char* name, const Times& times) {
-    text += fmt::format("  {:<32} {:>8.1f} ms\n", name, *median(times));
+    text += fmt::format("  {:<32} {:>8.1f} ms\n", name, median(times));
   };
   row("ranks that only print", figures.print_only_ms);
   row("a death to the last stop signal", figures.death_to_stop_ms);

@@ -37,7 +37,7 @@ void say(const char* what, int64_t number) {
   std::fflush(stdout);
 }
 
-// The numbers after `word`, one per rank that has said it with a whole line.
+// Returns the numbers after `word`, one per rank that has said it with a whole line.
 std::vector<int64_t> numbers(const std::string& text, const std::string& word) {
   std::vector<int64_t> found;
   std::istringstream stream(text);
@@ -53,7 +53,7 @@ std::vector<int64_t> numbers(const std::string& text, const std::string& word) {
   return found;
 }
 
-// False at the end of the text, or at the deadline.
+// Returns false at the end of the text, or at the deadline.
 bool read_more(int fd, std::string& text, base::Deadline deadline) {
   pollfd entry{fd, POLLIN, 0};
   int n = 0;

@@ -25,7 +25,7 @@ struct Timed {
   std::string out;
 };
 
-// From the command until it has ended and nobody holds its output any more.
+// Times a program from its command until it has ended and nobody holds its output any more.
 Timed timed(std::vector<std::string> argv) {
   const std::string name = fmt::format("{}", fmt::join(argv, " "));
   const auto begin = base::Clock::now();
@@ -40,7 +40,7 @@ Timed timed(std::vector<std::string> argv) {
   return {.seconds = duration.count(), .out = output.out};
 }
 
-// What follows "rank R: " on the line of each rank.
+// Returns what follows "rank R: " on the line of each rank.
 std::vector<std::string> answers(const std::string& out, int num_ranks) {
   std::vector<std::string> found;
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -79,7 +79,7 @@ void check_same(const Losses& ours, const Losses& peers) {
   }
 }
 
-// One round: a figure for every list.
+// A round adds a figure to every list.
 class Rounds {
  public:
   explicit Rounds(const LaunchBench& bench) : bench_(bench) {}
@@ -120,7 +120,7 @@ class Rounds {
   const MemoryFile script_{"ddp_job.py", kDdpJobScript};  // torchrun wants a path
   const Text ours_ = {own_program_path(), "run", "--nproc-per-node",
                       std::to_string(bench_.num_ranks)};
-  // --standalone: a free port, where the default is one for all jobs of the host.
+  // With --standalone it takes a free port; the default is one port for all jobs of the host.
   const Text peers_ = {bench_.torchrun, "--standalone", "--nproc-per-node",
                        std::to_string(bench_.num_ranks)};
 };

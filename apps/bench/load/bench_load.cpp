@@ -1,12 +1,11 @@
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include <lockstep/base/error.h>
 
+#include "bench/flags.h"
+#include "bench/load/bench_load_plan.h"
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
@@ -19,6 +18,8 @@ namespace {
 
 constexpr int kMaxRanks = 64;
 constexpr int kMaxRepeats = 1000;
+constexpr int64_t kMinSizeBytes = 1'000'000;
+constexpr int64_t kMaxSizeBytes = 64'000'000'000;
 
 const Names kFormats = {"torch", "safetensors"};
 const Names kPeers = {"torch", "none"};
@@ -35,71 +36,56 @@ constexpr const char* kExamples =
     "  lockstep bench load --peer-python .venv/bin/python --folder /mnt/lustre/scratch\n"
     "\n"
     "The file is made first and removed at the end. Times are of the slowest rank, medians of\n"
-    "--repeats, all variants in turn. How it is measured: docs/concepts/bench.md.\n"
+    "--repeats, all variants in turn. SIZE is as in dd: 64M is 64 * 2^20 bytes, 64MB is 64 * "
+    "10^6.\n"
+    "How it is measured: docs/concepts/bench.md.\n"
     "Exit code: 0; 1 for wrong weights or a lost rank; 2 for a mistake on this line.\n";
 
 // The command line, checked.
 struct Request {
-  double size_bytes = 0;
-  int num_ranks = 0;
-  int repeats = 0;
-  std::string format = "torch";
-  std::string peer = "torch";
-  std::string python = "python3";
-  std::string folder;
-  bool fresh_memory = false;
-  bool json = false;
+  LoadBenchPlan plan;
+  int num_ranks = 4;
 };
 
-struct Texts {
-  std::string size = "1.5GB", ranks = "4", repeats = "5";
-};
-
-void add_flags(CLI::App& app, Request& request, Texts& texts) {
-  app.add_option("--size", texts.size, "Least size of the file, as 64MB or 1.5GB (1.5GB)")
-      ->type_name("SIZE");
-  app.add_option("--ranks", texts.ranks, "Ranks in all (4)")->type_name("N");
-  app.add_option("--format", request.format, "Of the file (torch: a zip as of torch.save)")
-      ->type_name("torch|safetensors");
-  app.add_option("--peer", request.peer, "Whom to measure beside us (torch)")
-      ->type_name("torch|none");
-  app.add_option("--peer-python", request.python,
-                 "The Python that has torch (python3); one without it is left out")
+void add_flags(CLI::App& app, Request& request) {
+  LoadBenchPlan& plan = request.plan;
+  show_defaults(app);
+  app.add_option("--size", plan.size_bytes, "Least size of the file, as 64MB or 1.5GB")
+      ->type_name("SIZE")
+      ->transform(size_in(kMinSizeBytes, kMaxSizeBytes));
+  app.add_option("--ranks", request.num_ranks, "Ranks in all")->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--format", plan.format, "Of the file; torch: a zip as torch.save writes it")
+      ->check(CLI::IsMember(kFormats));
+  app.add_option("--peer", plan.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
+  app.add_option("--peer-python", plan.python,
+                 "The Python that has torch; one without it is left out")
       ->type_name("PATH");
-  app.add_option("--folder", request.folder,
-                 "Where to make the file (the folder for temporary "
-                 "files)")
-      ->type_name("DIR");
-  app.add_option("--repeats", texts.repeats, "The median of so many counts (5)")->type_name("R");
-  app.add_flag("--fresh-memory", request.fresh_memory,
+  app.add_option("--folder", plan.folder, "Where to make the file")->type_name("DIR");
+  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  app.add_flag("--fresh-memory", plan.fresh_memory,
                "Load into parameters that were never written to, here and at the peer: the kernel "
                "hands out their zeroed pages during the load. Without it they are initialised "
                "first, as a model's are when weights are loaded into it");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+  add_json_flag(app, plan.json);
   app.footer(kExamples);
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
-  Texts texts;
+  LoadBenchPlan& plan = request.plan;
+  plan.folder = std::filesystem::temp_directory_path().string();
+  plan.peer_script = kLoadPeerScript;
+  plan.bars = ::isatty(STDOUT_FILENO) == 1;
   CLI::App app(kDescription, "lockstep bench load");
-  add_flags(app, request, texts);
+  add_flags(app, request);
   if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  check_one_of("--format", request.format, kFormats);
-  check_one_of("--peer", request.peer, kPeers);
-  request.size_bytes = size_in_bytes("--size", texts.size);
-  request.num_ranks = static_cast<int>(whole_number("--ranks", texts.ranks, 1, kMaxRanks));
-  request.repeats = static_cast<int>(whole_number("--repeats", texts.repeats, 1, kMaxRepeats));
-  if (request.peer == "torch" && request.format != "torch") {
+  if (plan.has_peer() && plan.format != "torch") {
     throw UsageError(
         "--peer torch reads what torch.save wrote; give --format torch or --peer none");
-  }
-  if (request.folder.empty()) {
-    request.folder = std::filesystem::temp_directory_path().string();
   }
   return request;
 }
@@ -111,20 +97,11 @@ int bench_load(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  const nlohmann::json plan{{"size_bytes", std::llround(request->size_bytes)},
-                            {"format", request->format},
-                            {"peer", request->peer},
-                            {"python", request->python},
-                            {"peer_script", kLoadPeerScript},
-                            {"folder", request->folder},
-                            {"repeats", request->repeats},
-                            {"fresh_memory", request->fresh_memory},
-                            {"json", request->json},
-                            {"bars", ::isatty(STDOUT_FILENO) == 1}};
-  return launch::run_job({.name = "lockstep bench",
-                          .procs_per_node = request->num_ranks,
-                          .output = {.prefix = false},
-                          .command = {find_torch_program(), "bench", "load", plan.dump()}});
+  return launch::run_job(
+      {.name = "lockstep bench",
+       .procs_per_node = request->num_ranks,
+       .output = {.prefix = false},
+       .command = {find_torch_program(), "bench", "load", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

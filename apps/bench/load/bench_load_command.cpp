@@ -6,7 +6,7 @@
 namespace lockstep {
 
 int bench_load_command(const std::string& text) {
-  const LoadBenchPlan plan = read_load_bench_plan(text);
+  const auto plan = read_plan<LoadBenchPlan>(text, "lockstep bench load");
   const BenchRank rank = enter_bench();
   Group group = make_group(rank.store, {.name = "bench",
                                         .rank = rank.launch.rank,

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// One rank of `lockstep bench load`. Returns the exit code.
+// Runs one rank of `lockstep bench load`. Returns the exit code.
 int bench_load_command(const std::string& plan);
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ struct BenchWeights {
   std::vector<uint32_t> crcs;                // of each one's bytes
 };
 
-// GPT-2 large's shapes, with as many layers as make the size; of a tenth of the width below 256 MB.
+// Returns GPT-2 large's shapes with as many layers as make the size; below 256 MB they have a tenth
+// of the width.
 std::vector<formats::TensorInfo> gpt2_shapes(int64_t size_bytes);
 
 // Writes the file, synced, with values that depend on nothing else; returns what is in it.
@@ -31,8 +32,8 @@ double drop_from_cache(const std::string& path);
 // Reads all of it into the page cache.
 void bring_into_cache(const std::string& path);
 
-// One read from begin to end, in seconds. Direct: past the page cache; throws IoError where the
-// file system cannot.
+// Reads once from begin to end and returns the seconds. A direct read goes past the page cache; it
+// throws IoError where the file system cannot.
 double read_sequentially(const std::string& path, bool direct);
 
 }  // namespace lockstep

@@ -97,7 +97,7 @@ class LoadMeasurement {
     for (const LoadMode mode : kModes) {
       result_.modes.push_back({.mode = mode});
     }
-    if (plan.has_peer) {
+    if (plan.has_peer()) {
       peer_ = std::make_unique<LoadPeer>(plan, file_.path());
       if (sum(peer_->is_present() ? 1 : 0) < group_.size()) {
         peer_.reset();

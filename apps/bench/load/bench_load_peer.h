@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bench/load/bench_load_result.h"
+#include "bench/load/bench_load_plan.h"
 #include "bench/peer_process.h"
 
 namespace lockstep {

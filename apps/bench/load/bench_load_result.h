@@ -9,24 +9,9 @@
 
 #include <lockstep/weights/weights.h>
 
+#include "bench/load/bench_load_plan.h"
+
 namespace lockstep {
-
-// What the ranks measure. `lockstep` reads and checks the command line, once, and hands them this.
-struct LoadBenchPlan {
-  int64_t size_bytes = 0;
-  std::string format = "torch";  // or safetensors
-  bool has_peer = true;
-  std::string python;       // the peer's
-  std::string peer_script;  // bench/load_peer.py
-  std::string folder;       // for the file
-  int repeats = 5;
-  bool fresh_memory = false;  // parameters that were never written to: the load maps their pages
-  bool json = false;          // print one JSON object and nothing else
-  bool bars = false;          // the table is for a terminal
-};
-
-// Throws UsageError if `text` is not what `lockstep bench load` writes.
-LoadBenchPlan read_load_bench_plan(const std::string& text);
 
 using Seconds = std::vector<double>;  // one per repeat
 

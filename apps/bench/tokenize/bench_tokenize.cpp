@@ -11,6 +11,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/process/process.h"
+#include "bench/figures.h"
+#include "bench/flags.h"
 #include "command_line.h"
 #include "commands.h"
 #include "memory_file.h"
@@ -47,35 +49,35 @@ constexpr const char* kExamples =
 struct Request {
   std::string vocabulary, text, kind = "wordpiece", script = "english";
   std::string peer = "tokenizers", python;
-  std::string megabytes = "4", repeats = "5";
+  int64_t megabytes = 4;
+  int repeats = 5;
   bool json = false;
 };
 
 void add_flags(CLI::App& app, Request& request) {
+  show_defaults(app);
   app.add_option("--vocab", request.vocabulary,
                  "A folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt; without "
                  "it a vocabulary is generated")
       ->type_name("PATH");
-  app.add_option("--tokenizer", request.kind, "The kind of the generated one (wordpiece)")
-      ->type_name("wordpiece|byte-bpe");
+  app.add_option("--tokenizer", request.kind, "The kind of the generated one")
+      ->check(CLI::IsMember(kKinds));
   app.add_option("--text", request.text, "A file of text; without it text is generated")
       ->type_name("FILE");
-  app.add_option("--script", request.script, "Of the generated text (english)")
-      ->type_name("english|chinese|mixed");
-  app.add_option("--megabytes", request.megabytes, "Of generated text, in 10^6 bytes (4)")
-      ->type_name("N");
-  app.add_option("--repeats", request.repeats, "Rounds, of which the median counts (5)")
-      ->type_name("R");
-  app.add_option("--peer", request.peer, "Whom to measure beside us (tokenizers)")
-      ->type_name("tokenizers|none");
-  app.add_option("--peer-python", request.python, "A Python that has it (python3)")
+  app.add_option("--script", request.script, "What the generated text is written in")
+      ->check(CLI::IsMember(kScripts));
+  app.add_option("--megabytes", request.megabytes, "How much text is generated, in 10^6 bytes")
+      ->check(CLI::Range(int64_t{1}, kMaxMegabytes));
+  app.add_option("--repeats", request.repeats, "Rounds, of which the median counts")
+      ->check(CLI::Range(1, kMaxRepeats));
+  app.add_option("--peer", request.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
+  app.add_option("--peer-python", request.python, "A Python that has it, if python3 has it not")
       ->type_name("PATH");
-  app.add_flag("--json", request.json,
-               "Print one JSON object, raw times included, and nothing else");
+  add_json_flag(app, request.json);
   app.footer(kExamples);
 }
 
-// Nothing if it was --help.
+// Returns nothing if the line was --help, which is then printed.
 std::optional<Request> parse_request(const Arguments& arguments) {
   Request request;
   CLI::App app(kDescription, "lockstep bench tokenize");
@@ -83,13 +85,10 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  check_one_of("--peer", request.peer, kPeers);
-  check_one_of("--tokenizer", request.kind, kKinds);
-  check_one_of("--script", request.script, kScripts);
   return request;
 }
 
-// The Python that has the peer; empty if none is wanted or there, which is then said.
+// Returns the Python that has the peer; nothing if none is wanted, or there, which is then said.
 std::string find_peer(const Request& request) {
   if (request.peer == "none") {
     return "";
@@ -116,7 +115,8 @@ std::string find_peer(const Request& request) {
   return "";
 }
 
-// About kTextBytes each, cut at the ends of lines; a zero byte ends a text for the peer.
+// Cuts the text at the ends of lines, into pieces of about kTextBytes each. It holds no zero byte
+// then: that is what ends a text for the peer.
 std::vector<std::string_view> texts_of(std::string& all) {
   std::replace(all.begin(), all.end(), '\0', ' ');
   std::vector<std::string_view> texts;
@@ -127,12 +127,6 @@ std::vector<std::string_view> texts_of(std::string& all) {
     rest.remove_prefix(texts.back().size());
   }
   return texts;
-}
-
-double median(Times times) {
-  std::sort(times.begin(), times.end());
-  const size_t half = times.size() / 2;
-  return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
 }
 
 std::string to_json(const TokenizeFigures& figures, const Request& request, size_t bytes) {
@@ -181,12 +175,10 @@ int bench_tokenize(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  const auto megabytes = whole_number("--megabytes", request->megabytes, 1, kMaxMegabytes);
-  TokenizeBench bench{.vocabulary = request->vocabulary};
-  bench.repeats = static_cast<int>(whole_number("--repeats", request->repeats, 1, kMaxRepeats));
+  TokenizeBench bench{.vocabulary = request->vocabulary, .repeats = request->repeats};
   std::string text =
       request->text.empty()
-          ? generated_text(request->script, static_cast<size_t>(megabytes) * 1'000'000)
+          ? generated_text(request->script, static_cast<size_t>(request->megabytes) * 1'000'000)
           : base::read_file(request->text, static_cast<size_t>(kMaxMegabytes) * 1'000'000);
   if (text.empty()) {
     throw UsageError("--text {} is empty; there is nothing to measure", request->text);

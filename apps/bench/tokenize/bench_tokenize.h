@@ -28,11 +28,11 @@ struct TokenizeFigures {
 // IoError if they differ or the peer fails.
 TokenizeFigures measure_tokenize(const TokenizeBench& bench);
 
-// A text of about `bytes`, the same at every call: words and characters by their rank, as in a
-// language, in lines. `script`: english, chinese or mixed.
+// Makes a text of about `bytes`, the same at every call: lines of words and characters whose
+// frequencies follow their ranks, as in a language. `script` is english, chinese or mixed.
 std::string generated_text(const std::string& script, size_t bytes);
 
-// A tokenizer.json for such texts: "wordpiece" or "byte-bpe".
+// Makes a tokenizer.json for such texts: "wordpiece" or "byte-bpe".
 std::string generated_vocabulary(const std::string& kind);
 
 }  // namespace lockstep::app

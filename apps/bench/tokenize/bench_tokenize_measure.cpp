@@ -1,14 +1,14 @@
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/tokenizers/tokenizer.h>
 
-#include "base/process/process.h"
+#include "bench/peer_process.h"
 #include "bench/tokenize/bench_tokenize.h"
 #include "memory_file.h"
 #include "tokenize_peer.h"
@@ -19,14 +19,12 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-constexpr auto kPatience = std::chrono::minutes(10);
-
 struct Encoded {
   double seconds = 0;  // of CPU time
   Ids ids;             // each text's ended by -1
 };
 
-// Of this process, all its threads: what other programs take is not in it.
+// Counts all threads of this process: what other programs take is not in it.
 double cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -48,33 +46,43 @@ Encoded encode_here(const Tokenizer& tokenizer, const std::vector<std::string_vi
   return encoded;
 }
 
-// The peer's process; it reads the texts anew and times only its encoding.
+// The peer's process. Like this one, it lives through all rounds, and has encoded every text once
+// before the first of them; it times only its encoding.
 class Peer {
  public:
   explicit Peer(const TokenizeBench& bench)
-      : python_(bench.python),
-        vocabulary_(bench.vocabulary),
-        script_("tokenize_peer.py", kTokenizePeerScript),
-        texts_("texts", joined(bench.texts)) {}
-
-  Encoded encode() const {
-    const base::Output output = base::run_process(
-        {.argv = {python_, script_.path(), vocabulary_, texts_.path()},
-         .env = {{"RAYON_NUM_THREADS", "1"}, {"TOKENIZERS_PARALLELISM", "false"}}},
-        base::Deadline::after(kPatience));
-    const size_t line = output.out.find('\n');
-    if (!output.status.ok() || line == std::string::npos) {
-      throw IoError("bench tokenize: the peer ended with {}{}; its last words:\n{}",
-                    output.status.text(), output.timed_out ? ", too slow" : "", output.err);
+      : script_("tokenize_peer.py", kTokenizePeerScript), texts_("texts", joined(bench.texts)) {
+    process_.start({bench.python, script_.path(), bench.vocabulary, texts_.path()},
+                   {{"RAYON_NUM_THREADS", "1"}, {"TOKENIZERS_PARALLELISM", "false"}});
+    if (process_.answer() != "ready") {
+      fail();
     }
-    Encoded encoded{.seconds = std::strtod(output.out.c_str(), nullptr)};
-    encoded.ids.resize((output.out.size() - line - 1) / sizeof(int32_t));
-    std::memcpy(encoded.ids.data(), output.out.data() + line + 1,
-                encoded.ids.size() * sizeof(int32_t));
+  }
+
+  Encoded encode() {
+    process_.say("go\n");
+    std::istringstream words(process_.answer());
+    Encoded encoded;
+    size_t num_ids = 0;
+    if (!(words >> encoded.seconds >> num_ids)) {
+      fail();
+    }
+    const std::string bytes = process_.bytes(num_ids * sizeof(int32_t));
+    if (bytes.size() != num_ids * sizeof(int32_t)) {
+      fail();
+    }
+    encoded.ids.resize(num_ids);
+    std::memcpy(encoded.ids.data(), bytes.data(), bytes.size());
     return encoded;
   }
 
  private:
+  // Its last words are on standard error, which it shares with this process.
+  [[noreturn]] void fail() {
+    throw IoError("bench tokenize: the peer ended with {} before it had answered",
+                  process_.ending());
+  }
+
   static std::string joined(const std::vector<std::string_view>& texts) {
     std::string all;
     for (const std::string_view text : texts) {
@@ -84,10 +92,9 @@ class Peer {
     return all;
   }
 
-  std::string python_;
-  std::string vocabulary_;
   MemoryFile script_;
   MemoryFile texts_;
+  PeerProcess process_;
 };
 
 void check_same(const Ids& ours, const Ids& peers) {

@@ -30,7 +30,7 @@ class Dice {
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return (z ^ z >> 31) % limit;
   }
-  // Small ones often: every power of two is as likely as the next (Zipf's law).
+  // Small ones come often: every power of two is as likely as the next (Zipf's law).
   uint64_t rank(int bits) {
     const uint64_t begin = uint64_t{1} << below(static_cast<uint64_t>(bits));
     return begin - 1 + below(begin);
@@ -103,7 +103,7 @@ void append_others(std::string& text, Dice& dice) {
   }
 }
 
-// Merges that build each word from its left end, once.
+// Appends the merges that build each word from its left end, each once.
 class Merges {
  public:
   Merges() {
