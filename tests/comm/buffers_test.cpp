@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -112,7 +113,7 @@ TEST_P(Buffers, EveryOperationWorksOnThemAndOnPartsOfThem) {
 
 TEST_P(Buffers, SumsHaveOneOrderAtEverySizeBoundOrNot) {
   if (is_gloo()) {
-    return;  // promises no order
+    GTEST_SKIP() << "Gloo promises no order";
   }
   // On two nodes only equal powers of two per node give the tree over all ranks.
   for (const int world :
@@ -143,7 +144,7 @@ TEST_P(Buffers, SumsHaveOneOrderAtEverySizeBoundOrNot) {
 
 TEST_P(Buffers, HalfPrecisionIsRoundedOnceAtTheEnd) {
   if (is_gloo()) {
-    return;
+    GTEST_SKIP() << "Gloo rounds every partial sum";
   }
   run(4, [](Group& group) {
     for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
@@ -215,6 +216,20 @@ int64_t num_mappings() {
   return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
 }
 
+// What failed groups have in flight takes moments to end: `number` is read until it is at most
+// `limit`, and at last.
+int64_t settled(int64_t (*number)(), int64_t limit) {
+  const auto give_up = std::chrono::steady_clock::now() + 20s;
+  while (number() > limit && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(10ms);
+  }
+  return number();
+}
+
+int64_t num_threads() {
+  return status_value("Threads");
+}
+
 // Of so many groups that lose a rank, those after the first few must add nothing.
 constexpr int kFirstLost = 5;
 constexpr int kNumLost = 25;
@@ -225,11 +240,10 @@ void lose_a_rank(Group& group) {
   const int round = std::stoi(rank_argument());
   if (round == kFirstLost) {
     fds = num_fds();
-    threads = status_value("Threads");
+    threads = num_threads();
   } else if (round == kNumLost && group.rank() != 1) {
-    // What the last few have in flight may take moments to end.
-    EXPECT_LE(num_fds(), fds + 40);
-    EXPECT_LE(status_value("Threads"), threads + 20);
+    EXPECT_LE(settled(num_fds, fds), fds);
+    EXPECT_LE(settled(num_threads, threads), threads);
   }
   at::Tensor x = at::ones({100'000});
   if (group.rank() == 1) {
@@ -275,13 +289,13 @@ TEST_P(Buffers, AThousandGroupsLeaveNothingBehind) {
           group.barrier();
           if (i == rounds / 10) {
             fds = num_fds();
-            threads = status_value("Threads");
+            threads = num_threads();
             mappings = num_mappings();
             kilobytes = status_value("VmRSS");
           }
         }
-        EXPECT_LE(num_fds(), fds + 2);
-        EXPECT_LE(status_value("Threads"), threads + 1);
+        EXPECT_LE(settled(num_fds, fds), fds);
+        EXPECT_LE(settled(num_threads, threads), threads);
         EXPECT_LE(num_mappings(), mappings + 20);
         EXPECT_LE(status_value("VmRSS"), kilobytes + 20'000);
       },

@@ -62,7 +62,7 @@ TEST_P(Operations, AllReduceEveryTypeAndReduction) {
             (numel > 100000 && op != ReduceOp::Sum && op != ReduceOp::Average)) {
           continue;
         }
-        at::Tensor x = input_of(group.rank(), numel, type);
+        at::Tensor x = input_of(group.rank(), numel, type, 0, op);
         group.all_reduce(x, {.op = op});
         EXPECT_TRUE(x.equal(reduced(group.size(), numel, type, op)))
             << "type " << c10::toString(type) << ", op " << static_cast<int>(op);
@@ -106,7 +106,8 @@ TEST_P(Operations, ReduceScatterGivesEachRankItsPart) {
           continue;
         }
         at::Tensor part = at::empty({numel}, type);
-        group.reduce_scatter(part, input_of(group.rank(), numel * group.size(), type), {.op = op});
+        group.reduce_scatter(part, input_of(group.rank(), numel * group.size(), type, 0, op),
+                             {.op = op});
         EXPECT_TRUE(part.equal(reduced(group.size(), numel, type, op, numel * group.rank())))
             << c10::toString(type);
       }

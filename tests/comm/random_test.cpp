@@ -124,7 +124,7 @@ class Schedule {
     switch (kind) {
       case 0:
       case 1: {
-        flight.result = placed(input_of(rank, numel, sum.type), flight);
+        flight.result = placed(input_of(rank, numel, sum.type, 0, sum.op), flight);
         flight.expected = reduced(size, numel, sum.type, sum.op);
         flight.work = group_.all_reduce_async(flight.result, {.op = sum.op});
         break;
@@ -151,7 +151,8 @@ class Schedule {
         flight.result = at::empty({numel}, sum.type);
         flight.expected = reduced(size, numel, sum.type, sum.op, numel * rank);
         flight.work = group_.reduce_scatter_async(
-            flight.result, placed(input_of(rank, numel * size, sum.type), flight), {.op = sum.op});
+            flight.result, placed(input_of(rank, numel * size, sum.type, 0, sum.op), flight),
+            {.op = sum.op});
         break;
       }
       case 5: {
