@@ -139,12 +139,12 @@ double measure_gb_per_s(const ProbeTarget& target, base::Deadline deadline) {
   ::shutdown(socket.fd(), SHUT_WR);
   CountBytes received{};
   socket.receive(received.data(), received.size(), deadline);
-  const std::chrono::duration<double> seconds = base::Clock::now() - begin;
+  const std::chrono::duration<double> elapsed = base::Clock::now() - begin;
   if (received != to_bytes(sent)) {
     throw IoError("{} received another number of bytes than the {} that were sent",
                   target.endpoint.text(), sent);
   }
-  return static_cast<double>(sent) / seconds.count() / 1e9;
+  return static_cast<double>(sent) / elapsed.count() / 1e9;
 }
 
 }  // namespace
