@@ -22,7 +22,7 @@ constexpr const char* kDoctorExamples =
     "  lockstep doctor --hosts node1,node2,me@node3 --path /data/checkpoints\n"
     "  lockstep doctor --json | jq '.checks[] | select(.status == \"PROBLEM\")'\n"
     "\n"
-    "Exit code: 1 if there is a PROBLEM; a note is worth reading and no more.\n";
+    "Exit code: 1 if there is a PROBLEM; a note does not change it.\n";
 
 struct DoctorFlags {
   bool as_json = false;
@@ -55,8 +55,10 @@ int doctor(const Arguments& arguments) {
   DoctorFlags flags;
   CLI::App app("Checks what lockstep needs of this machine, or of several hosts together.",
                "lockstep doctor");
-  app.add_option("--hosts", flags.hosts, "Examine these over ssh: a,b,user@c")->type_name("LIST");
-  app.add_option("--hostfile", flags.hostfile, "The same, one host per line")->type_name("FILE");
+  app.add_option("--hosts", flags.hosts, "Check these hosts over ssh: a,b,user@c")
+      ->type_name("LIST");
+  app.add_option("--hostfile", flags.hostfile, "A file that lists the hosts, one per line")
+      ->type_name("FILE");
   app.add_option("--path", flags.path, "A folder that all hosts should share (with --hosts)")
       ->type_name("DIR");
   app.add_flag("--json", flags.as_json,

@@ -15,13 +15,14 @@ namespace lockstep::app {
 namespace {
 
 constexpr const char* kHelp =
-    "A job image is one squashfs file with a root file system: the program and all that it needs.\n"
+    "A job image is one squashfs file that holds a root file system: the program and all that it\n"
+    "needs.\n"
     "\n"
     "Usage: lockstep image build|check|enter [OPTIONS]\n"
     "\n"
     "Commands:\n"
     "  build    make an image from a folder or a fresh Debian\n"
-    "  check    say whether an image is whole, for this machine, and has a program\n"
+    "  check    check that an image is complete, fits this machine and has a program\n"
     "  enter    run a command, or a shell, in an image\n"
     "\n"
     "Examples:\n"
@@ -40,9 +41,9 @@ int build(const Arguments& arguments) {
   std::vector<std::string> additions;
   bool no_libs = false;
   CLI::App app("Builds a job image.", "lockstep image build");
-  app.add_option("--from", options.from, "The root: a copy of this folder, which may be empty")
+  app.add_option("--from", options.from, "Copy the root from this folder, which may be empty")
       ->type_name("DIR");
-  app.add_flag("--debian", options.debian, "The root: a new Debian 12 (needs mmdebstrap)");
+  app.add_flag("--debian", options.debian, "Make a new Debian 12 as the root (needs mmdebstrap)");
   app.add_option("--python", options.requirements,
                  "Add Python, and what pip installs for this file (with --debian)")
       ->type_name("requirements.txt");
@@ -52,10 +53,10 @@ int build(const Arguments& arguments) {
       ->type_name("PROGRAM[:DST]");
   app.add_flag("--no-libs", no_libs, "Add programs without their libraries");
   app.add_option("--mkdir", options.folders,
-                 "Make an empty folder, for a mount; may be repeated. There always are /data, "
+                 "Make an empty folder, for a mount; may be repeated. There are always /data, "
                  "/checkpoints and /workspace")
       ->type_name("DIR");
-  app.add_option("-o,--output", options.output, "The image")->type_name("FILE");
+  app.add_option("-o,--output", options.output, "The image file to write")->type_name("FILE");
   app.add_flag("--force", options.force, "Replace FILE if it exists");
   app.footer(
       "Examples:\n"
@@ -114,16 +115,17 @@ int check(const Arguments& arguments) {
   ImageArguments parsed;
   std::string program;
   std::vector<std::string> mounts;
-  CLI::App app("Says whether an image is whole, for this machine, and has a program.",
+  CLI::App app("Checks that an image is complete, fits this machine and has a program.",
                "lockstep image check");
-  app.add_option("--program", program, "Must be in the image, or in a mount, and executable")
+  app.add_option("--program", program,
+                 "A program that must be in the image or in a mount, and be executable")
       ->type_name("PROGRAM");
   app.add_option("--mount", mounts, "As for lockstep run")->type_name("SRC:DST[:ro]");
   app.footer(
       "Examples:\n"
       "  lockstep image check job.sqsh --program my_program\n"
       "\n"
-      "Exit code: 0 if it is sound.\n");
+      "Exit code: 0 if the image is sound.\n");
   if (!parse_image_arguments(app, arguments, parsed)) {
     return 0;
   }
@@ -149,9 +151,9 @@ int enter(const Arguments& arguments) {
   std::string runtime = "builtin";
   std::vector<std::string> mounts;
   CLI::App app("Runs a command, or a shell, in an image.", "lockstep image enter");
-  app.add_option("--mount", mounts, "Show SRC of the host as DST; may be repeated")
+  app.add_option("--mount", mounts, "Make SRC of the host visible as DST; may be repeated")
       ->type_name("SRC:DST[:ro|rw]");
-  app.add_option("--container-runtime", runtime, "Who enters it (builtin)")
+  app.add_option("--container-runtime", runtime, "The program that runs the image (builtin)")
       ->type_name("builtin|enroot|apptainer|charliecloud");
   app.footer(
       "Examples:\n"

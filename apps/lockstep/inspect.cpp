@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kInspectExamples =
     "FILE is safetensors, a file of torch.save (zip, the older stream or tar), .npy, .npz, an "
     "index of\n"
-    "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR a folder with a model or "
+    "shards (*.index.json), or tokens of llm.c and nanoGPT (.bin); DIR is a folder with a model or "
     "checkpoints\n"
     "in it. Both may be on S3: s3://bucket/model.safetensors, s3://bucket/gpt2.\n"
     "\n"
@@ -53,17 +53,18 @@ bool parse(InspectFlags& flags, const Arguments& arguments) {
       "Shows, verifies, converts and compares files of weights and tokens. Nothing in them is "
       "executed.",
       "lockstep inspect FILE|DIR");
-  app.add_flag("--tree", flags.tree, "Names as a tree, with the sums of each branch");
-  app.add_flag("--json", flags.json, "Everything, for programs");
+  app.add_flag("--tree", flags.tree, "Show the names as a tree, with the sums of each branch");
+  app.add_flag("--json", flags.json, "Print everything as JSON");
   app.add_flag(
       "--verify", flags.verify,
-      "Read all of it: compare every CRC-32, and FILE.sha256 (the line of sha256sum) where "
-      "it is beside");
+      "Read the whole file: compare every CRC-32, and FILE.sha256 (the line of sha256sum) if it "
+      "exists");
   app.add_option("--convert", flags.output,
                  "Write the weights as .safetensors, or as torch.save does (.pth, .pt, .bin)")
       ->type_name("FILE");
   app.add_flag("--force", flags.force, "Replace the FILE of --convert if it exists");
-  app.add_flag("--diff", flags.diff, "Compare two: names, shapes, types, the largest difference");
+  app.add_flag("--diff", flags.diff,
+               "Compare two files: names, shapes, types and the largest difference");
   app.footer(kInspectExamples);
   std::vector<std::string> given;
   Arguments rest = arguments;

@@ -17,7 +17,7 @@ uint64_t logical_bytes(const formats::TensorInfo& tensor) {
   return formats::checked_bytes(tensor.dtype, tensor.shape).value_or(0);
 }
 
-// What is behind it in the same file, tied tensors once.
+// The sums over the tensors of a set; tied tensors count once.
 struct Totals {
   uint64_t num_elements = 0;
   uint64_t size_bytes = 0;

@@ -21,17 +21,18 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"run", "start a program on all ranks and stay until the last of them is gone",
+    {"run", "start a program on all ranks and wait until the last of them has ended",
      lockstep::app::run},
     {"train", "train from a recipe", lockstep::app::train},
-    {"eval", "judge the model of a checkpoint, let it write, export it", lockstep::app::eval},
-    {"explain", "the ideas, step by step, on live ranks", lockstep::app::explain},
-    {"bench", "measure collectives, training steps and the launcher, beside PyTorch's",
+    {"eval", "score, generate from or export the model of a checkpoint", lockstep::app::eval},
+    {"explain", "show the ideas of data-parallel training, step by step, on live ranks",
+     lockstep::app::explain},
+    {"bench", "measure collectives, training steps and the launcher, next to PyTorch's",
      lockstep::app::bench},
-    {"inspect", "what is inside a file of weights or tokens; verify, convert, compare",
+    {"inspect", "show, verify, convert and compare files of weights or tokens",
      lockstep::app::inspect},
     {"image", "build, check and enter a job image (.sqsh)", lockstep::app::image},
-    {"doctor", "check this machine; say what is wrong and how to mend it", lockstep::app::doctor},
+    {"doctor", "check this machine; say what is wrong and how to fix it", lockstep::app::doctor},
 };
 
 int help() {

@@ -31,7 +31,7 @@ launch::LaunchOptions options_of(const ReadFlags& read) {
   }
 }
 
-// The arguments again, without the flags of these names.
+// The arguments as they were given, without the flags of these names.
 Arguments without(const ReadFlags& read, const std::vector<std::string>& names) {
   Arguments arguments;
   for (const std::string& flag : read.given) {
@@ -45,7 +45,7 @@ Arguments without(const ReadFlags& read, const std::vector<std::string>& names) 
   return arguments;
 }
 
-// The other end of `lockstep run --hosts`.
+// The process that `lockstep run --hosts` starts on each host.
 int run_joined() {
   const launch::RemoteJob job = launch::receive_remote_job();
   remote::announce_ready();
@@ -76,16 +76,16 @@ int emit(const ReadFlags& read) {
   return 0;
 }
 
-// The user has said how nodes meet; then Slurm is not asked.
-bool says_where_to_meet(const launch::RunFlags& flags) {
+// The user has said how the nodes find each other; then Slurm is not asked.
+bool names_rendezvous(const launch::RunFlags& flags) {
   return flags.standalone || !flags.nnodes.empty() || !flags.node_rank.empty() ||
          !flags.master_addr.empty() || !flags.rdzv_endpoint.empty() || !flags.hosts.empty() ||
          !flags.hostfile.empty() || !flags.local_nodes.empty();
 }
 
-// False if nothing is left to do: a dry run of what srun would start.
+// Returns false if nothing is left to do: a dry run has printed what srun would start.
 bool ask_slurm(const ReadFlags& read, launch::LaunchOptions& options) {
-  if (says_where_to_meet(read.flags)) {
+  if (names_rendezvous(read.flags)) {
     return true;
   }
   if (const auto place = launch::slurm_step()) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// `lockstep doctor`: what this machine offers, what is wrong with it and how to mend it.
+// `lockstep doctor`: what this machine offers, what is wrong with it and how to fix it.
 
 #include <cstdint>
 #include <optional>
@@ -15,11 +15,11 @@ struct CheckResult {
   std::string name;
   CheckStatus status = CheckStatus::Ok;
   std::string found;
-  std::string fix;  // empty if there is nothing to mend
+  std::string fix;  // empty if there is nothing to fix
 };
 
 struct DoctorOptions {
-  std::string root;           // before /proc, /sys and /dev: tests give a folder of their own
+  std::string root;           // put before /proc, /sys and /dev; tests use a folder of their own
   std::string torch_program;  // REQUIRED: path of lockstep-torch
   std::string compiler = "g++";
   std::string cuda_compiler = "nvcc";
@@ -30,9 +30,9 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options);
 
 bool is_healthy(const std::vector<CheckResult>& checks);  // no Problem
 std::string checks_table(const std::vector<CheckResult>& checks);
-std::string checks_json(const std::vector<CheckResult>& checks);  // docs/concepts/launch.md
+std::string checks_json(const std::vector<CheckResult>& checks);  // docs/concepts/doctor.md
 
-// The checks, one by one; each takes what it judges.
+// The checks, one by one. Each is given what it judges.
 CheckResult check_compiler(const std::string& program);
 std::vector<CheckResult> check_torch(const std::string& program);  // libtorch and Gloo
 CheckResult check_cuda_toolkit(const std::string& program);
@@ -48,7 +48,7 @@ struct HostName {
   std::vector<std::string> addresses;  // what it resolves to, numeric
   std::string error;                   // why it does not, if it does not
 };
-HostName look_up_host_name();  // this host's own
+HostName look_up_host_name();  // that of this host
 
 CheckResult check_host_name(const std::string& name, const std::vector<std::string>& addresses,
                             const std::string& error);

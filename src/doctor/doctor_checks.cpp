@@ -32,7 +32,7 @@ constexpr uint64_t kMinProcesses = 4096;
 constexpr uint64_t kMinSharedMemory = 1ull << 30;
 constexpr auto kToolTimeout = std::chrono::seconds(30);
 
-// What a tool says, or nothing if it cannot be started or fails; `why` then says why.
+// The output of a tool, or nothing if it cannot be started or fails; `why` then says why.
 std::optional<std::string> ask(const std::vector<std::string>& argv, std::string& why) {
   try {
     const base::Output output =
@@ -70,7 +70,7 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1u << 30);
 }
 
-// Why sealed anonymous memory cannot be had; empty if it can.
+// Why there is no sealed anonymous memory; empty if there is.
 std::string memfd_refusal() {
   const base::UniqueFd fd(::memfd_create("lockstep-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ::ftruncate(fd.get(), 4096) != 0 ||

@@ -30,7 +30,7 @@ constexpr auto kQuickAnswer = seconds(10);
 constexpr auto kHelloAnswer = seconds(40);  // it starts lockstep-torch
 constexpr auto kMeasureAnswer = seconds(15);
 
-// All that is asked of the hosts, in order.
+// Asks the hosts everything, in order.
 class Examination {
  public:
   explicit Examination(const HostsDoctorOptions& options)

@@ -34,19 +34,19 @@ struct HostsReport {
   std::vector<LinkResult> links;
 };
 
-// A check that is well on all hosts is one result; otherwise there is one per host or pair of hosts
-// that is not. Takes some seconds. Throws UsageError.
+// A check that passes on all hosts is one result; otherwise each host or pair of hosts where it
+// fails has a result of its own. Takes some seconds. Throws UsageError.
 HostsReport check_hosts(const HostsDoctorOptions& options);
 
 std::string hosts_table(const HostsReport& report);
-std::string hosts_json(const HostsReport& report);  // docs/concepts/hosts.md
+std::string hosts_json(const HostsReport& report);  // docs/concepts/doctor.md
 
-// What is measured first: pairs (from, to) in rounds, in each of which a host has one link at most.
-// All pairs both ways up to 4 hosts, beyond that each host and the next, in a ring.
+// The links to measure: pairs (from, to) in rounds, in each of which a host has at most one link.
+// With up to 4 hosts these are all pairs, both ways; with more, each host and the next, in a ring.
 using LinkRound = std::vector<std::pair<size_t, size_t>>;
 std::vector<LinkRound> link_rounds(size_t num_hosts);
 
-// The judgements; each takes what was found on the hosts that answered.
+// The judgements. Each is given what was found on the hosts that answered.
 struct SshFinding {
   std::string host;
   double start_s = 0;
@@ -57,8 +57,8 @@ std::vector<CheckResult> judge_ssh(const std::vector<SshFinding>& findings);
 
 struct ClockFinding {
   std::string host;
-  double ahead_s = 0;  // of this host's clock
-  double rtt_s = 0;    // of the question: half of it is the doubt
+  double ahead_s = 0;  // how far this host's clock is ahead
+  double rtt_s = 0;    // of the question; half of it is the uncertainty
 };
 std::vector<CheckResult> judge_clocks(const std::vector<ClockFinding>& findings);
 

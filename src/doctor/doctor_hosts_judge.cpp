@@ -28,7 +28,7 @@ std::string hosts_text(size_t count) {
   return count == 1 ? "1 host" : fmt::format("all {} hosts", count);
 }
 
-// What most say (of equals, the first): who differs from it is the exception.
+// The value that most hosts have (of equally frequent ones, the first): others are exceptions.
 template <class Finding, class Value>
 std::string majority(const std::vector<Finding>& findings, const Value& value) {
   std::map<std::string, size_t> counts;
@@ -68,7 +68,7 @@ Results judge_clocks(const std::vector<ClockFinding>& findings) {
   Results results;
   double most = 0;
   for (const ClockFinding& finding : findings) {
-    // What the network may have made of it does not count.
+    // A difference that the network may have caused does not count.
     const double off = std::max(0.0, std::abs(finding.ahead_s) - finding.rtt_s / 2);
     most = std::max(most, std::abs(finding.ahead_s));
     if (off > kClockNote) {

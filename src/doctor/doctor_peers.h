@@ -1,6 +1,6 @@
 #pragma once
 
-// `lockstep doctor --serve` on all hosts, asked in step.
+// Asks `lockstep doctor --serve` on all hosts at the same time.
 
 #include <memory>
 #include <string>
@@ -12,13 +12,13 @@
 
 namespace lockstep::doctor {
 
-// One host of them.
+// One of these hosts.
 struct DoctorPeer {
   remote::HostEntry host;
   bool is_local = false;
-  std::unique_ptr<remote::RemoteProcess> process;  // none if it could not be started
+  std::unique_ptr<remote::RemoteProcess> process;  // empty if it could not be started
   double start_s = 0;                              // until lockstep ran there
-  std::string problem;                             // why it is asked no more; empty: it answers
+  std::string problem;  // why it is not asked any more; empty: it answers
   std::string fix;
   int64_t asked_ns = 0;     // wall clock here, of the last question ...
   int64_t answered_ns = 0;  // ... and of its answer
@@ -26,7 +26,7 @@ struct DoctorPeer {
   bool is_well() const { return problem.empty(); }
 };
 
-// Threads: none of its own.
+// It has no threads of its own.
 class DoctorPeers {
  public:
   using Json = nlohmann::json;
@@ -39,7 +39,7 @@ class DoctorPeers {
   };
   // Starts all at once and returns when each is ready or has failed.
   explicit DoctorPeers(const Options& options);
-  // Ends their input and lets them clean up.
+  // Closes their input and waits until they have cleaned up.
   ~DoctorPeers();
   DoctorPeers(const DoctorPeers&) = delete;
   DoctorPeers& operator=(const DoctorPeers&) = delete;
@@ -52,10 +52,10 @@ class DoctorPeers {
   // in time).
   std::vector<Json> ask(const std::vector<Json>& questions, std::chrono::nanoseconds timeout);
 
-  // It is asked no more.
+  // From now on the host is not asked any more.
   void dismiss(size_t i, const std::string& why);
 
-  // The same question to all that are well.
+  // Asks all hosts that are well the same question.
   std::vector<Json> ask_all(const Json& question, std::chrono::nanoseconds timeout) {
     return ask(std::vector<Json>(size(), question), timeout);
   }

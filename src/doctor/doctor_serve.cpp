@@ -36,7 +36,7 @@ constexpr int64_t kMaxTimeoutMs = 60000;
 constexpr size_t kMaxProgramBytes = 1u << 30;
 constexpr const char* kFilePrefix = ".lockstep-doctor-";
 
-// Two programs with the same one are the same program.
+// Identifies a program: two with the same value are the same program.
 std::string build_id() {
   const std::string program = base::read_file("/proc/self/exe", kMaxProgramBytes);
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -81,7 +81,7 @@ ProbeTarget target_of(const Json& json) {
   return {{json.at("address"), json.at("port")}, json.at("token")};
 }
 
-// Removes what it made.
+// Removes the file that it made.
 class SharedFile {
  public:
   explicit SharedFile(const std::string& folder)

@@ -204,7 +204,7 @@ void ProbeListener::accept_all() {
   }
 }
 
-// False if the peer is to go.
+// Returns false if the peer is to be dropped.
 bool ProbeListener::greet(Peer& peer, const char* bytes, size_t size) {
   peer.greeting.append(bytes, size);
   if (peer.greeting.size() <= kProbeTokenBytes) {

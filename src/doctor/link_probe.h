@@ -4,7 +4,7 @@
 //
 // A connection begins with the listener's token and a letter: 'e', what follows is sent back, or
 // 'c', what follows is counted to its end and the count (8 bytes, big end first) sent back. The
-// listener answers '+', or closes the connection: it measures only for those who were told.
+// listener answers '+', or closes the connection: it measures only for peers that know the token.
 
 #include <chrono>
 #include <string>
@@ -64,7 +64,7 @@ struct LinkSpeed {
   double gb_per_s = 0;  // one connection, one direction
 };
 
-// For some 0.5 s. Throws IoError or TimeoutError.
+// Takes about 0.5 s. Throws IoError or TimeoutError.
 LinkSpeed measure_link(const ProbeTarget& target);
 
 }  // namespace lockstep::doctor

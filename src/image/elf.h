@@ -13,13 +13,13 @@ struct ElfInfo {
   std::string interpreter;  // "/lib64/ld-linux-x86-64.so.2"; empty: linked statically, or a library
 };
 
-// Nothing if the file is no ELF file or a torn one. Throws IoError if it cannot be read.
+// Empty if the file is not an ELF file, or a truncated one. Throws IoError if it cannot be read.
 std::optional<ElfInfo> read_elf(const std::string& path);
 
 // "x86-64", "aarch64", "machine 42".
 std::string machine_name(uint16_t machine);
 
-// What this program itself runs on.
+// The machine that this program itself runs on.
 uint16_t host_machine();
 
 }  // namespace lockstep::image

@@ -1,6 +1,6 @@
 #pragma once
 
-// An image looked at before a job depends on it, and a command run in one by hand.
+// Checks an image before a job depends on it, and runs a command in one by hand.
 
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct ImageInfo {
 class ProgramError : public UsageError {
  public:
   ProgramError(const std::string& what, int code) : UsageError(what), exit_code(code) {}
-  const int exit_code;  // 127: it is not there; 126: it is no program
+  const int exit_code;  // 127: it is not there; 126: it is not a program
 };
 
 // Enters the image, with its mounts, in a process of its own and looks around there: what passes

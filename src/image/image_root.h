@@ -1,6 +1,6 @@
 #pragma once
 
-// The folder that becomes an image's root: what is put into it. Paths in the root are looked up
+// Fills the folder that becomes an image's root. Paths in the root are looked up
 // inside it: an absolute link there never leads to the host's files.
 
 #include <string>
@@ -27,8 +27,8 @@ class ImageRoot {
   // whatever is there stays.
   void furnish();
 
-  // `sh` and `kill` from this host, if the root has no /bin/sh. What was added, for the user to
-  // read; empty if nothing was needed. Throws UsageError if this host has no shell.
+  // `sh` and `kill` from this host, if the root has no /bin/sh. Returns what was added, for the
+  // user to read; empty if nothing was needed. Throws UsageError if this host has no shell.
   std::string add_shell();
 
  private:

@@ -9,13 +9,13 @@
 
 namespace lockstep::image {
 
-// What is at `path` and all that is mounted below it, attached nowhere yet. Throws IoError.
+// A copy of the mounts at and below `path`, attached nowhere yet. Throws IoError.
 base::UniqueFd clone_tree(const std::string& path);
 
 // An empty file system in memory, attached nowhere yet. `mode` of its root: "1777". Throws IoError.
 base::UniqueFd new_tmpfs(const char* mode);
 
-// Nothing in the tree can be written to through it. Throws IoError.
+// Makes the whole tree read-only. Throws IoError.
 void make_read_only(int tree);
 
 // Opens `path` (O_PATH), taking `root` for "/", also in links. Empty, with errno, if it cannot.

@@ -15,9 +15,9 @@ struct SquashfsInfo {
   std::string compression;   // "gzip", "lzma", "lzo", "xz", "lz4" or "zstd"
 };
 
-// Reads and distrusts the superblock. Throws IoError for a file that is not there or cannot be
-// read, and FormatError for one that is empty, truncated, damaged, of another format (which is
-// named if it is a common one) or of another version of squashfs.
+// Reads the superblock without trusting it. Throws IoError for a file that is not there or
+// cannot be read, and FormatError for one that is empty, truncated, damaged, of another format
+// (which is named if it is a common one) or of another version of squashfs.
 SquashfsInfo read_squashfs(const std::string& path);
 
 }  // namespace lockstep::image

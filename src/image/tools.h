@@ -1,14 +1,14 @@
 #pragma once
 
-// Programs of the host that do part of the work: found, run to their end, and their failures told
-// in one sentence.
+// Finds and runs programs of the host that do part of the work, and tells their failures in one
+// sentence.
 
 #include <string>
 #include <vector>
 
 namespace lockstep::image {
 
-// Where in PATH a program is; empty if nowhere.
+// The path of a program that is searched in PATH; empty if it is not there.
 std::string find_tool(const std::string& name);
 
 struct ToolRun {
@@ -17,7 +17,7 @@ struct ToolRun {
   std::string task;               // REQUIRED: "pack the image", for the message
 };
 
-// Throws UsageError if the program is not there, IoError with its last words if it fails; a full
+// Throws UsageError if the program is not there, IoError with its last output if it fails; a full
 // disk is named as such.
 void run_tool(const ToolRun& run);
 

@@ -86,12 +86,12 @@ std::string rendezvous_text(const LaunchOptions& options, const Rendezvous& rend
   const std::string count = options.min_nodes == options.max_nodes
                                 ? fmt::format("{}", options.max_nodes)
                                 : fmt::format("{} to {}", options.min_nodes, options.max_nodes);
-  return fmt::format("{} nodes of job {} meet at {}; this host {}\n", count, rendezvous.job_id,
-                     rendezvous.endpoints.front().text(),
+  return fmt::format("{} nodes of job {} have their rendezvous at {}; this host {}\n", count,
+                     rendezvous.job_id, rendezvous.endpoints.front().text(),
                      rendezvous.is_head ? "listens there" : "joins there");
 }
 
-// Without a secret: the user's key would be made where there is none yet.
+// Leaves the secret out: to read it would make the user's key if there is none yet.
 Rendezvous rendezvous_without_key(RendezvousOptions options) {
   const base::Env env;
   if (options.secret.empty() && options.secret_file.empty() && !env.has("LOCKSTEP_JOB_SECRET")) {

@@ -21,9 +21,9 @@ namespace {
 
 // A filter that names a rank which no node has would hide the output that it was meant to show.
 void check_shown_ranks(const LaunchOptions& options) {
-  int num_ranks = options.procs_per_node;
+  int num_ranks = options.hosts.empty() ? options.procs_per_node : 0;
   for (const remote::HostEntry& host : options.hosts) {
-    num_ranks = std::max(num_ranks, host.slots);
+    num_ranks = std::max(num_ranks, host.slots > 0 ? host.slots : options.procs_per_node);
   }
   const auto& shown = options.output.shown;
   if (options.life_fd >= 0 || shown.empty()) {
@@ -31,44 +31,11 @@ void check_shown_ranks(const LaunchOptions& options) {
   }
   if (const int last = *std::max_element(shown.begin(), shown.end()); last >= num_ranks) {
     throw UsageError(
-        "--local-ranks-filter names the local rank {}, and a node has the local ranks 0 to {} "
-        "only: "
-        "name those, or give a larger --nproc-per-node",
-        last, num_ranks - 1);
+        "--local-ranks-filter names the local rank {}, but with {} rank{} on a node the last is "
+        "{}; leave it out, or give a larger --nproc-per-node",
+        last, num_ranks, num_ranks == 1 ? "" : "s", num_ranks - 1);
   }
 }
-
-}  // namespace
-
-void check_options(const LaunchOptions& options) {
-  if (options.command.empty()) {
-    throw UsageError("no program given: what shall the ranks run?");
-  }
-  if (options.procs_per_node < 1 || options.procs_per_node > kMaxProcsPerNode) {
-    throw UsageError("--nproc-per-node {} is not in [1, {}]", options.procs_per_node,
-                     kMaxProcsPerNode);
-  }
-  if (options.min_nodes < 1 || options.max_nodes < options.min_nodes ||
-      options.max_nodes > kMaxNodes) {
-    throw UsageError("--nnodes {}:{} is not a range in [1, {}]", options.min_nodes,
-                     options.max_nodes, kMaxNodes);
-  }
-  if (options.max_nodes > 1 && options.rendezvous.endpoint.empty() && options.hosts.empty()) {
-    throw UsageError(
-        "--nnodes {} needs a place to meet: --rdzv-endpoint HOST:PORT on every node, or "
-        "--master-addr and --node-rank",
-        options.max_nodes);
-  }
-  if (options.local_nodes < 1 || options.local_nodes > kMaxLocalNodes) {
-    throw UsageError("--local-nodes {} is not in [1, {}]", options.local_nodes, kMaxLocalNodes);
-  }
-  if (options.stop_grace < options.stop_grace.zero()) {
-    throw UsageError("--stop-grace is negative; 0 kills at once");
-  }
-  check_shown_ranks(options);
-}
-
-namespace {
 
 // A descriptor below 3 that is closed would be handed to the next pipe, and workers would write
 // into it.
@@ -81,7 +48,7 @@ void open_standard_fds() {
   }
 }
 
-// The hosts are told where the head is once it listens, so any port will do, and the secret too.
+// The hosts learn the head's port and the secret from this process, so any port will do.
 Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
   const std::string address =
       options.rendezvous.local_addr.empty()
@@ -94,6 +61,34 @@ Rendezvous rendezvous_of_hosts(const LaunchOptions& options) {
 }
 
 }  // namespace
+
+void check_options(const LaunchOptions& options) {
+  if (options.command.empty()) {
+    throw UsageError("no program given: name what the ranks shall run");
+  }
+  if (options.procs_per_node < 1 || options.procs_per_node > kMaxProcsPerNode) {
+    throw UsageError("--nproc-per-node {} is not in [1, {}]", options.procs_per_node,
+                     kMaxProcsPerNode);
+  }
+  if (options.min_nodes < 1 || options.max_nodes < options.min_nodes ||
+      options.max_nodes > kMaxNodes) {
+    throw UsageError("--nnodes {}:{} is not a range in [1, {}]", options.min_nodes,
+                     options.max_nodes, kMaxNodes);
+  }
+  if (options.max_nodes > 1 && options.rendezvous.endpoint.empty() && options.hosts.empty()) {
+    throw UsageError(
+        "--nnodes {} needs a rendezvous: give --rdzv-endpoint HOST:PORT on every node, or "
+        "--master-addr and --node-rank",
+        options.max_nodes);
+  }
+  if (options.local_nodes < 1 || options.local_nodes > kMaxLocalNodes) {
+    throw UsageError("--local-nodes {} is not in [1, {}]", options.local_nodes, kMaxLocalNodes);
+  }
+  if (options.stop_grace < options.stop_grace.zero()) {
+    throw UsageError("--stop-grace is negative; 0 kills at once");
+  }
+  check_shown_ranks(options);
+}
 
 int run_job(const LaunchOptions& options) {
   check_options(options);

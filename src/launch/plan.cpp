@@ -122,8 +122,8 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
   return worker;
 }
 
-// A container runtime of an ordinary user's is often a program with the setuid bit, which means
-// nothing in the user namespace that his PID namespace needs.
+// The container runtime of an ordinary user often has the setuid bit, which has no effect in the
+// user namespace that the user's PID namespace needs.
 base::IsolationMode wanted_isolation(const LaunchOptions& options) {
   const bool is_foreign =
       options.container && options.container->runtime != image::ContainerRuntime::Builtin;

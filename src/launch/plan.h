@@ -1,6 +1,6 @@
 #pragma once
 
-// What a job is before it starts: who it is, which rank runs where, with which environment.
+// The plan of a job before it starts: which rank runs where, and with which environment.
 
 #include <chrono>
 #include <cstdint>
@@ -17,28 +17,28 @@
 
 namespace lockstep::launch {
 
-// What one start of the ranks is given, the same on all of a host's.
+// What identifies one start of the ranks, the same for all ranks of a host.
 struct JobIdentity {
   std::string id;
   std::string secret;
   std::string role = "default";
   int max_restarts = 0;
-  std::vector<int> stop_signals;  // that end the job
+  std::vector<int> stop_signals;  // the signals that end the job
   Assignment place;
 };
 
 struct WorkerPlan {
   int rank = 0;
   int local_rank = 0;
-  std::vector<std::string> env;  // NAME=value, all of it
+  std::vector<std::string> env;  // the whole environment, NAME=value
   std::string log_folder;        // empty: no log files
   std::string error_file;        // TORCHELASTIC_ERROR_FILE
-  std::vector<int> cpus;         // that it may run on; empty: all that its guardian may
-  bool has_stdin = false;        // the launcher's input, or its terminal, is its own
+  std::vector<int> cpus;         // those that it may run on; empty: all that its guardian has
+  bool has_stdin = false;        // it gets the launcher's input or a terminal
 };
 
 struct NodePlan {
-  std::string name;  // of the command, for messages
+  std::string name;  // the command's name, for messages
   int node = 0;
   int num_nodes = 1;
   int world_size = 1;
@@ -65,7 +65,7 @@ struct RankPlace {
   int local_world_size = 1;
   int node = 0;
   int num_nodes = 1;
-  int num_cores = 1;  // that the job may use on this host; shared out as OMP_NUM_THREADS
+  int num_cores = 1;  // cores that the job may use on this host; OMP_NUM_THREADS divides them
   int ranks_on_host = 1;
   std::string error_file;  // empty: TORCHELASTIC_ERROR_FILE is unset
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which host is this one, and by which of its addresses the others reach it.
+// Which of the hosts this one is, and by which of its addresses the others reach it.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace lockstep::remote {
 
-// localhost, this host's own name, or one of its addresses; not if it is another user's.
+// True for localhost, this host's own name and its addresses, unless another user is named.
 bool is_this_host(const HostEntry& host);
 
 // The numeric address of the interface from which packets to `host` leave: a question to the

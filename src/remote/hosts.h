@@ -11,8 +11,8 @@ inline constexpr int kMaxSlots = 1024;
 
 struct HostEntry {
   std::string name;  // a name or a numeric address, without brackets; never begins with a dash
-  std::string user;  // empty: whom ssh takes
-  int slots = 0;     // ranks that it has room for, at most kMaxSlots; 0: not said
+  std::string user;  // empty: ssh's choice
+  int slots = 0;     // the number of its ranks, at most kMaxSlots; 0: not given
 
   std::string text() const { return user.empty() ? name : user + "@" + name; }
 };

@@ -49,11 +49,11 @@ class RemoteNodes {
   void start(const HostEntry& host, const std::string& job);
 
   size_t num_running() const { return nodes_.size(); }
-  bool is_quiet() const;  // none runs and all output is written
+  bool is_quiet() const;  // no node runs and all output is written
 
-  // Between the two, no start(). A poll(2) that was interrupted needs no handle().
+  // Do not call start() between the two. After an interrupted poll(2), handle() is not needed.
   void add_polls(std::vector<pollfd>& polls) const;
-  std::vector<RemoteEnd> handle(std::span<const pollfd> polls);  // those that ended now
+  std::vector<RemoteEnd> handle(std::span<const pollfd> polls);  // the nodes that ended now
   base::Deadline deadline() const;
 
   void close_inputs();  // lockstep there reads end of file and ends its node

@@ -1,7 +1,7 @@
 #pragma once
 
-// lockstep on one host: started there over ssh, or here directly, and spoken to by its standard
-// streams.
+// lockstep on one host, started there over ssh, or here directly; its standard streams are the
+// connection.
 //
 // What ssh itself, a login banner or a shell's start-up file writes comes before lockstep's own
 // output on the same streams. So lockstep begins both with a line of its own (announce_ready());
@@ -31,18 +31,18 @@ struct RemoteStart {
   std::vector<std::string> arguments;  // REQUIRED: of lockstep there
   SshOptions ssh;
   bool is_local = false;  // start `program` here, without ssh
-  std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);  // until it is ready
-  int64_t number = 0;        // for the caller, who tells its processes apart by it
-  bool gives_parts = false;  // of lines that are left unfinished for long (prompts)
+  std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);  // until lockstep is ready
+  int64_t number = 0;        // by which the caller tells its processes apart
+  bool gives_parts = false;  // it passes on lines that are unfinished for long (prompts)
 };
 
-// How it ended.
+// How the process ended.
 struct RemoteEnd {
   HostEntry host;
   base::ExitStatus status;  // of ssh, which passes on the code of lockstep there
   bool was_ready = false;   // lockstep ran there
   std::string text;         // what happened, without a full stop
-  std::string fix;          // the way out, if there is one to be told
+  std::string fix;          // the way out, if there is one
 
   std::string sentence() const { return fix.empty() ? text : text + "; " + fix; }
 };
@@ -63,18 +63,18 @@ class RemoteProcess {
   bool is_ready() const { return ready_; }
   const std::optional<RemoteEnd>& end() const { return end_; }  // set once all was read
 
-  // To its standard input, as fast as it reads.
+  // Writes to its standard input, as fast as it reads.
   void send(std::string_view bytes);
   void close_input();
   void kill() noexcept { process_.kill(SIGKILL); }
 
-  // Its output is not read (any more), which ends it when it writes.
+  // Stops reading its output, which ends the process when it writes.
   void close_output(int stream) { streams_[static_cast<size_t>(stream - 1)].pipe.reset(); }
 
   // Appends kNumPolls entries, some of them with descriptor -1. `read_out`, `read_err`: whether
   // the caller has room for more lines.
   void add_polls(std::vector<pollfd>& polls, bool read_out = true, bool read_err = true);
-  // The same entries after poll(2).
+  // Takes the same entries after poll(2).
   void handle(std::span<const pollfd> polls, const TakeLine& take);
   // poll(2) must not sleep longer than this.
   base::Deadline deadline() const;
@@ -106,7 +106,7 @@ class RemoteProcess {
   std::optional<RemoteEnd> end_;
 };
 
-// What lockstep does first when it was started by a RemoteProcess.
+// lockstep calls this first when a RemoteProcess has started it.
 void announce_ready();
 
 }  // namespace lockstep::remote

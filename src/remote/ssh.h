@@ -33,15 +33,15 @@ std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& op
 std::vector<std::string> remote_lockstep(const std::string& path,
                                          const std::vector<std::string>& arguments);
 
-// For a POSIX shell: 'it'\''s', one word whatever is in it. No argument may hold a NUL.
+// Quotes for a POSIX shell: 'it'\''s' is one word whatever is in it. No argument may hold a NUL.
 std::string shell_quoted(const std::string& word);
 std::string shell_command(const std::vector<std::string>& words);
 
-// The other way: words between blanks; '', "" and \ as in a POSIX shell, but nothing is replaced
-// ($, `, * and ~ stand for themselves). Throws UsageError that names `what`.
+// The other way: splits into words between blanks; '', "" and \ as in a POSIX shell, but nothing is
+// replaced ($, `, * and ~ stand for themselves). Throws UsageError that names `what`.
 std::vector<std::string> split_words(const std::string& text, const std::string& what);
 
-// What of this process's environment goes with a job to other hosts: LOCKSTEP_*, PATH,
+// The part of this process's environment that goes with a job to other hosts: LOCKSTEP_*, PATH,
 // LD_LIBRARY_PATH, PYTHONPATH, OMP_*, NCCL_*, GLOO_*, TORCH_*, CUDA_* and what `named` names, as
 // NAME or as NAME=VALUE. Nothing else: a host has its own HOME, and secrets of other programs stay.
 // `environment` is NAME=value, as environ(7). Throws UsageError for a NAME that is not set, and for

@@ -1,6 +1,6 @@
 #pragma once
 
-// From the program that a user names to what each rank executes.
+// Turns the program that a user names into the command that each rank executes.
 
 #include <string>
 #include <vector>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxGpusPerNode = 64;
 
-// Where nodes are and how they meet is written by the scheduler, the same for every task.
+// The scheduler says where the nodes and their rendezvous are: flags are the same for all tasks.
 void check_places(const RunFlags& flags) {
   for (const auto& [flag, value] :
        {std::pair("--hosts", flags.hosts), std::pair("--hostfile", flags.hostfile),
@@ -26,8 +26,8 @@ void check_places(const RunFlags& flags) {
         std::pair("--env", flags.env.empty() ? std::string() : flags.env.front())}) {
     if (!value.empty()) {
       throw UsageError(
-          "--emit {}: {} would be the same on every node, and the scheduler says where nodes are "
-          "and how they meet; leave it out{}",
+          "--emit {}: {} would be the same on every node, and the scheduler says where the nodes "
+          "and their rendezvous are; leave it out{}",
           flags.emit, flag,
           flag == std::string("--hosts") || flag == std::string("--hostfile")
               ? " and give --nnodes N"
@@ -36,14 +36,14 @@ void check_places(const RunFlags& flags) {
   }
 }
 
-// What the tasks would refuse is refused here, before anything waits in a queue.
+// Values that the tasks would refuse are refused here, before the job waits in a queue.
 void check_values(RunFlags flags) {
   const std::string& procs = flags.nproc_per_node;
   if (procs == "auto" || procs == "cpu" || procs == "gpu") {
-    flags.nproc_per_node.clear();  // counted there
+    flags.nproc_per_node.clear();  // the tasks count
   }
   flags.nnodes.clear();
-  flags.image.clear();  // is not here
+  flags.image.clear();  // it need not exist on this host
   flags.mounts.clear();
   flags.container_runtime.clear();
   launch_options(flags, {});

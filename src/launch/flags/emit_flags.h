@@ -1,6 +1,6 @@
 #pragma once
 
-// From the flags of `lockstep run --emit` to what is emitted.
+// Turns the flags of `lockstep run --emit` into the options of what is emitted.
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The flags of `lockstep run` about how nodes meet.
+// The flags of `lockstep run` about the rendezvous of the nodes.
 
 #include <algorithm>
 #include <cctype>
@@ -37,7 +37,7 @@ base::Endpoint parse_endpoint(const std::string& flag, const std::string& text,
       has_port || has_name_port ? text : text + ":" + std::to_string(default_port), flag);
 }
 
-// Whether nodes are told their places (static) or take them as they come.
+// True if nodes are told their places; false if they take them in the order in which they join.
 bool is_static(const RunFlags& flags) {
   const std::string& backend = flags.rdzv_backend;
   if (backend.starts_with("etcd")) {
@@ -77,7 +77,7 @@ void set_conf(const std::string& key, const std::string& value, RendezvousOption
   } else if (key == "is_host") {
     rendezvous.is_head = is_true(flag, value);
   } else if (key == "store_type" && value != "tcp") {
-    throw UsageError("{} {}: nodes meet over TCP only; leave it away", flag, value);
+    throw UsageError("{} {}: the rendezvous uses TCP only; leave the key out", flag, value);
   } else if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
     const std::string near = base::nearest(key, kKeys);
     throw UsageError("--rdzv-conf has no key {}{}", key,
@@ -89,7 +89,8 @@ void read_conf(const std::string& text, RendezvousOptions& rendezvous) {
   for (const std::string& item : split_list(text)) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
-      throw UsageError("--rdzv-conf {} is not KEY=VALUE,KEY=VALUE: {} is none", text, item);
+      throw UsageError("--rdzv-conf {} is not KEY=VALUE,KEY=VALUE: {} lacks a key or a value", text,
+                       item);
     }
     set_conf(item.substr(0, equals), item.substr(equals + 1), rendezvous);
   }
@@ -139,11 +140,11 @@ void check_one_head(const RunFlags& flags) {
   }
 }
 
-void meet_static(const RunFlags& flags, NodeRange nodes, RendezvousOptions& rendezvous) {
+void set_static(const RunFlags& flags, NodeRange nodes, RendezvousOptions& rendezvous) {
   if (nodes.min != nodes.max) {
     throw UsageError(
-        "--nnodes {}: nodes can come and go only where they take their places as they come; give "
-        "--rdzv-backend lockstep --rdzv-endpoint HOST:PORT",
+        "--nnodes {}: nodes can join and leave only if they take their places in the order of "
+        "joining; give --rdzv-backend lockstep --rdzv-endpoint HOST:PORT",
         flags.nnodes);
   }
   if (rendezvous.node_rank < 0) {
@@ -156,7 +157,7 @@ void meet_static(const RunFlags& flags, NodeRange nodes, RendezvousOptions& rend
   rendezvous.is_head = rendezvous.node_rank == 0;
 }
 
-void meet_dynamic(const RunFlags& flags, RendezvousOptions& rendezvous) {
+void set_dynamic(const RunFlags& flags, RendezvousOptions& rendezvous) {
   if (flags.rdzv_endpoint.empty()) {
     throw UsageError(
         "--rdzv-backend {} with --nnodes {} needs --rdzv-endpoint HOST[:PORT], the same on every "
@@ -189,9 +190,9 @@ RendezvousOptions rendezvous_options(const RunFlags& flags, NodeRange nodes) {
   }
   check_one_head(flags);
   if (fixed_places) {
-    meet_static(flags, nodes, rendezvous);
+    set_static(flags, nodes, rendezvous);
   } else {
-    meet_dynamic(flags, rendezvous);
+    set_dynamic(flags, rendezvous);
   }
   return rendezvous;
 }

@@ -19,7 +19,7 @@ namespace lockstep::launch {
 
 namespace {
 
-// What to take if a flag was not given.
+// The value of a flag, or `otherwise` if the flag was not given.
 std::string or_else(const std::string& text, const std::string& otherwise) {
   return text.empty() ? otherwise : text;
 }
@@ -61,7 +61,7 @@ PlacementOptions placement_options(const RunFlags& flags) {
   return options;
 }
 
-// Flags that change nothing here, but a mistake in them is still a mistake.
+// These flags have no effect, but a wrong value is refused all the same.
 void check_accepted(const RunFlags& flags) {
   if (!flags.monitor_interval.empty()) {
     flag_seconds("--monitor-interval", flags.monitor_interval);
@@ -132,7 +132,7 @@ int stdin_rank(const RunFlags& flags, const LaunchOptions& options) {
   return flag_number("--stdin", flags.stdin_rank, 0, num_ranks - 1);
 }
 
-// The nodes are the hosts, so what else says where nodes are contradicts them.
+// The hosts are the nodes, so every other flag that says where nodes are contradicts them.
 std::vector<remote::HostEntry> host_entries(const RunFlags& flags) {
   if (flags.hosts.empty() && flags.hostfile.empty()) {
     if (!flags.env.empty()) {
@@ -151,7 +151,7 @@ std::vector<remote::HostEntry> host_entries(const RunFlags& flags) {
     if (!value.empty()) {
       throw UsageError(
           "{} {} and the hosts that are named contradict each other: each host is a "
-          "node, and they meet here; leave {} out",
+          "node, and their rendezvous is here; leave {} out",
           flag, value, flag);
     }
   }

@@ -33,7 +33,7 @@ void Coordinator::hear(MemberId id, const MemberMessage& message, Time now) {
   }
   const auto found = members_.find(id);
   if (found == members_.end() || is_over()) {
-    return;  // refused or given up: what it still says does not count
+    return;  // it was refused or given up: its messages do not count any more
   }
   if (std::exchange(found->second.is_suspect, false)) {
     say(who(found->second) + " is back");
@@ -151,7 +151,7 @@ void Coordinator::signal(int signal, Time now) {
     return;
   }
   tell_all(HeadSays::Hurry);
-  if (state_ == State::Stopping && start_anew_) {  // without it the job would have gone on
+  if (state_ == State::Stopping && start_anew_) {  // otherwise the job would have gone on
     start_anew_ = false;
     cause_ = {.signal = signal};
     say(base::signal_name(signal) + ": the ranks end and are not started anew");
@@ -224,7 +224,7 @@ void Coordinator::end(Report report) {
 }
 
 void Coordinator::tell_end(MemberId id) {
-  // The first line is enough for those who are not the head.
+  // The first line is enough for members other than the head.
   actions_.send(id, {.kind = HeadSays::End,
                      .generation = generation_,
                      .code = report_.exit_code,
@@ -281,14 +281,14 @@ void Coordinator::tick(Time now) {
   }
   const size_t present = members_.size();
   if (present < static_cast<size_t>(options_.min_nodes)) {
-    last_call_.reset();  // who was there may have left
+    last_call_.reset();  // a member may have left
   } else if (!last_call_) {
     last_call_ = now + options_.last_call;
   }
   const bool is_complete =
       present >= static_cast<size_t>(options_.max_nodes) || (last_call_ && now >= *last_call_);
   if (is_complete && is_anyone_staging()) {
-    return;  // the last of them starts it
+    return;  // the member whose files come last starts it
   }
   if (is_complete) {
     start(now);

@@ -1,9 +1,10 @@
 #pragma once
 
-// The head's mind: who takes part, when the ranks start, what a failure leads to, when the job is
-// over. No sockets and no clock of its own, so that every course of events can be tested.
+// Decides for the head who takes part, when the ranks start, what a failure leads to and when the
+// job is over. It has no sockets and no clock of its own, so that every course of events can be
+// tested.
 //
-//   gathering -> running -> stopping -> gathering (started anew) or ended
+//   gathering -> running -> stopping -> gathering (restart) or ended
 //
 // A rank that fails, a host that is lost or one that comes to an elastic job end the running
 // generation: all ranks are stopped, and once no process of it is left on any host the next one
@@ -30,10 +31,10 @@ inline constexpr auto kOwnSleep = std::chrono::seconds(1);
 using MemberId = uint64_t;
 
 struct CoordinatorOptions {
-  std::string name = "lockstep run";  // begins the report
-  std::string program;                // for messages
-  int min_nodes = 1;                  // members to start with
-  int max_nodes = 1;                  // members to take
+  std::string name = "lockstep run";  // the first words of the report
+  std::string program;                // named in messages
+  int min_nodes = 1;                  // the least number of members to start with
+  int max_nodes = 1;                  // the largest number of members
   int max_restarts = 0;
   bool usr1_stops = false;  // SIGUSR1 ends the job instead of asking for a checkpoint
   std::string store;        // endpoint of the job's store, told to the ranks
@@ -44,15 +45,15 @@ struct CoordinatorOptions {
   std::chrono::nanoseconds stop_grace = std::chrono::seconds(10);  // for ranks that were asked
 };
 
-// What the coordinator does to the world.
+// How the coordinator acts on what is outside it.
 struct CoordinatorActions {
   std::function<void(MemberId, const HeadMessage&)> send;
-  std::function<void(MemberId)> hang_up;  // after what was sent to it
+  std::function<void(MemberId)> hang_up;  // once it has received what was sent to it
   std::function<void(int64_t generation)> begin_generation;
-  // Asks the ranks that listen for it ("checkpoint", "stop"); how many do.
+  // Asks the ranks that listen for requests ("checkpoint", "stop"), and returns how many listen.
   std::function<size_t(const std::string& request)> ask_ranks;
   std::function<void(const std::string& lines)> say;  // to the user, now
-  std::function<std::optional<int>()> first_to_fail;  // the rank that gave up first, if ranks tell
+  std::function<std::optional<int>()> first_to_fail;  // the first rank to give up, if it is known
 };
 
 class Coordinator {
@@ -62,11 +63,11 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, CoordinatorActions actions, Time now);
 
   void hear(MemberId member, const MemberMessage& message, Time now);
-  void lose(MemberId member, const std::string& why, Time now);  // its connection is over
-  void signal(int signal, Time now);                             // that some member was sent
+  void lose(MemberId member, const std::string& why, Time now);  // its connection has ended
+  void signal(int signal, Time now);                             // which some member received
   void abandon(const std::string& why, Time now);  // the job cannot come together or go on
 
-  // Beats, silences, time limits: to be called when next_tick() has passed.
+  // Sends beats, notices silence and enforces time limits. Call it when next_tick() has passed.
   void tick(Time now);
   base::Deadline next_tick() const;
 
@@ -79,8 +80,8 @@ class Coordinator {
 
   struct Member {
     MemberInfo info;
-    int64_t sequence = 0;  // in which it came
-    int order = -1;        // among the members of the last generation; -1: it was not in it
+    int64_t sequence = 0;  // in which it joined
+    int order = -1;        // its place in the last generation; -1: it took no part in it
     Assignment place;
     bool is_idle = true;      // no process of the generation is left there
     bool is_suspect = false;  // silent for long, but not yet for long enough to be lost
@@ -91,7 +92,7 @@ class Coordinator {
   std::string reason_to_refuse(const MemberInfo& info) const;
   void take_staged(MemberId id, Member& member, const MemberMessage& message, Time now);
   bool is_anyone_staging() const;
-  void welcome(const Member& member, Time now);  // to a running job
+  void welcome(const Member& member, Time now);  // starts a running job again with it
   void take(MemberId id, Member& member, const MemberMessage& message, Time now);
   void take_end(const MemberMessage& message, Time now);
   bool may_leave(const Member& member, int signal) const;
@@ -106,8 +107,8 @@ class Coordinator {
   void start(Time now);
   void notice_silence(Time now);
   std::vector<MemberId> order_members() const;
-  void settle(Time now);         // if no process of the generation is left
-  StopCause told_cause() const;  // with what the report says of the grace
+  void settle(Time now);         // goes on if no process of the generation is left
+  StopCause told_cause() const;  // including the grace that the report mentions
   void end(Report report);
   void tell_end(MemberId id);
   void tell_all(HeadSays kind, int signal = 0);
@@ -118,7 +119,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   const CoordinatorActions actions_;
   State state_ = State::Gathering;
-  bool start_anew_ = false;  // once everything is stopped
+  bool start_anew_ = false;  // the ranks start again once all are stopped
   int64_t generation_ = -1;
   int restarts_ = 0;
   int64_t next_sequence_ = 0;
@@ -127,8 +128,8 @@ class Coordinator {
   StopCause cause_;
   bool was_cut_short_ = false;  // the ranks were killed without all of their grace
   Report report_;
-  Time gather_by_{};                // before that min_nodes must be there
-  std::optional<Time> last_call_;   // then the ranks start without those who are missing
+  Time gather_by_{};                // by then min_nodes must have joined
+  std::optional<Time> last_call_;   // then the ranks start without the missing members
   std::optional<Time> culprit_by_;  // until then the rank that failed first may end by itself
   std::optional<Time> stop_asked_;  // until then the ranks may end as they were asked to
   Time last_tick_{};

@@ -12,7 +12,7 @@ namespace lockstep::launch {
 
 namespace {
 
-// Of a process: pids alone are the same in many containers.
+// What identifies a process: pids alone are the same in many containers.
 auto identity_of(const MemberInfo& info) {
   return std::tie(info.host, info.address, info.pid, info.node_rank, info.master_port);
 }
@@ -53,7 +53,7 @@ void Coordinator::join(MemberId id, const MemberInfo& info, Time now) {
     lose(id, "it joined twice", now);
     return;
   }
-  // It gave up a connection whose end has not come through yet.
+  // The member gave up a connection whose end has not reached the head yet.
   const auto before = std::find_if(members_.begin(), members_.end(), [&](const auto& entry) {
     return identity_of(entry.second.info) == identity_of(info);
   });
@@ -90,8 +90,8 @@ bool Coordinator::is_anyone_staging() const {
                      [](const auto& entry) { return entry.second.info.is_staging; });
 }
 
-// Ranks start when the files of all nodes are there: one that came hours earlier would wait for the
-// others in vain.
+// Ranks start when the files of all nodes are there: a node whose files came hours earlier would
+// only wait for the others.
 void Coordinator::take_staged(MemberId id, Member& member, const MemberMessage& message, Time now) {
   member.info.is_staging = false;
   if (message.kind == MemberSays::Staged) {

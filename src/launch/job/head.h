@@ -1,6 +1,6 @@
 #pragma once
 
-// The head of a job: the store with its agents' door, and the coordinator behind it. It lives in
+// The head of a job: the store, the door at which leaders join, and the coordinator. It lives in
 // the poll loop of one member's leader, or of a starter that has no ranks itself.
 
 #include <functional>
@@ -21,9 +21,9 @@ class Head : private base::AgentListener {
        std::function<void(const HeadMessage&)> tell_local,
        std::function<void(const std::string& lines)> say);
 
-  // From the member in this process.
+  // Takes a message of the member in this process.
   void hear_local(const MemberMessage& message);
-  // From this process, member or not.
+  // For this process, whether it is a member or not.
   void signal(int signal) { coordinator_.signal(signal, base::Clock::now()); }
   void abandon(const std::string& why) { coordinator_.abandon(why, base::Clock::now()); }
 
@@ -34,7 +34,7 @@ class Head : private base::AgentListener {
 
   bool is_over() const { return coordinator_.is_over(); }
   const Report& report() const { return coordinator_.report(); }
-  // True while somebody has still to be told how the job ended.
+  // True while a member has yet to hear how the job ended.
   bool has_members() const { return !addresses_.empty(); }
 
  private:

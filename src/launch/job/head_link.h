@@ -1,7 +1,7 @@
 #pragma once
 
-// A member's conversation with the head of its job. A connection that breaks is made anew, and
-// nothing that was said is lost or heard twice.
+// A member's conversation with the head of its job. A connection that breaks is replaced, and
+// no message is lost or heard twice.
 
 #include <optional>
 #include <string>
@@ -39,7 +39,7 @@ class HeadLink {
   std::vector<HeadMessage> receive();
 
   bool is_broken() const { return !socket_; }
-  void break_off();  // a connection through which nothing comes may be better made anew
+  void break_off();  // for a connection through which nothing comes: a new one may work
   // Throws as the constructor does; UsageError if the head has given this member up.
   void resume(base::Deadline deadline);
 

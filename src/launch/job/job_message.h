@@ -36,8 +36,8 @@ enum class MemberSays {
   Ended,        // rank, pid, age, end
   Failed,       // text: why the member cannot go on; status; rank: one of the node that is gone
   Idle,         // no process of that generation is left
-  Signal,       // signal: that the member was sent
-  Beat,         // it lives
+  Signal,       // signal: the one that the member received
+  Beat,         // the member is alive
   Staged,       // its files are there
   CannotStage,  // text: why; status
 };
@@ -79,7 +79,7 @@ enum class HeadSays {
   Stop,        // signal to all ranks, SIGKILL after the grace; 0: SIGTERM, for one has failed
   Kill,        // SIGKILL to all ranks
   Checkpoint,  // SIGUSR1 to the ranks that handle it
-  Hurry,       // the user has ended the job: nobody waits for a reader who does not read
+  Hurry,       // the user has ended the job: readers that do not read are not waited for
   End,         // code, text: in a sentence; the job is over
   Beat,
 };

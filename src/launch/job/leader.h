@@ -29,7 +29,7 @@ class Leader {
  public:
   Leader(const LaunchOptions& options, Rendezvous rendezvous);
 
-  // Until the job is over and every process of it on this host is gone; the exit code.
+  // Runs until the job is over and no process of it is left on this host. Returns the exit code.
   int run();
 
  private:
@@ -46,7 +46,7 @@ class Leader {
   void lose_starter();
   void beat();
   void mend_link();
-  void tell(const MemberMessage& message);  // the head, wherever it is
+  void tell(const MemberMessage& message);  // tells the head, wherever it is
   void obey(const HeadMessage& message);
   void start_ranks(const Assignment& place);
   void start_staging();
@@ -71,7 +71,7 @@ class Leader {
   LentTerminal keyboard_;
   bool told_to_stop_ = false;  // by a signal, here or on another node
 
-  // One of the two: the head is here, or it is elsewhere.
+  // Either the head is here (the first two), or it is elsewhere (the third).
   std::unique_ptr<base::StoreServer> store_;
   std::unique_ptr<Head> head_;
   std::unique_ptr<HeadLink> link_;  // empty before this node joins and once the head is lost
@@ -80,14 +80,14 @@ class Leader {
   std::unique_ptr<LocalRanks> ranks_;  // empty before the first start
   std::unique_ptr<Stager> stager_;     // while this node's files are on the way
   std::optional<MemberMessage> stage_failure_;
-  std::vector<MemberMessage> deferred_;  // for the head
+  std::vector<MemberMessage> deferred_;  // messages to the head, sent in the next turn
   size_t next_endpoint_ = 0;
   base::Deadline join_by_ = base::Deadline::never();
-  base::Deadline next_try_ = base::Deadline::never();  // to join
+  base::Deadline next_try_ = base::Deadline::never();  // of the next attempt to join
   base::Deadline next_beat_ = base::Deadline::never();
   base::Clock::time_point last_turn_;
   std::string last_refusal_;
-  std::optional<HeadMessage> end_;  // what the head said last
+  std::optional<HeadMessage> end_;  // the head's last message
 };
 
 }  // namespace lockstep::launch

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kJoinPause = std::chrono::milliseconds(100);  // between two attempts
 constexpr auto kJoinTime = std::chrono::seconds(2);          // for one of them
-constexpr auto kMendTime = std::chrono::seconds(1);          // for one attempt to connect anew
+constexpr auto kMendTime = std::chrono::seconds(1);          // for one attempt to connect again
 
 }  // namespace
 
@@ -109,7 +109,7 @@ void Leader::mend_link() {
   const base::Deadline lost = base::Deadline::at(link_->last_heard() + link_->lost_after());
   try {
     link_->resume(base::Deadline::after(kMendTime).earlier(lost));
-    log::info("run", "the connection to the head of the job is made anew");
+    log::info("run", "there is a new connection to the head of the job");
   } catch (const UsageError& error) {
     lose_head(error.what());
     return;
@@ -126,7 +126,7 @@ bool Leader::may_come_back() const {
 void Leader::lose_head(const std::string& why) {
   link_.reset();
   if (end_) {
-    return;  // it has hung up after its last word
+    return;  // it has hung up after its last message
   }
   if (ranks_ && !ranks_->is_gone()) {
     ranks_->kill_now();

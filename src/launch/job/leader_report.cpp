@@ -23,7 +23,7 @@ void Leader::say_lines(const std::string& lines) {
   voice_.write_some();
 }
 
-// Waits for a slow reader, as any program would; but one who was told to stop does not wait long.
+// Waits for a slow reader, as any program would, but not for long once the job was told to stop.
 void Leader::speak_out() {
   base::Deadline limit = base::Deadline::never();
   while (voice_.backlog() > 0 && !limit.expired()) {

@@ -14,13 +14,13 @@
 namespace lockstep::launch {
 
 struct RendezvousOptions {
-  std::string job_id;           // empty: made up, which only a job of one `lockstep run` can do
-  std::string endpoint;         // "host[:port]" of the head; empty: this process alone is the job
-  int num_ports = 1;            // from the endpoint's on: the head takes the first that is free
+  std::string job_id;    // empty: made up, which only a job of one `lockstep run` can do
+  std::string endpoint;  // "host[:port]" of the head; empty: this process alone is the job
+  int num_ports = 1;     // from the endpoint's port on; the head takes the first that is free
   std::optional<bool> is_head;  // unset: it is, if `endpoint` is an address of this host
   int node_rank = -1;           // fixed from outside; -1: in the order of joining
   std::string local_addr;       // the address or interface by which other nodes reach this one
-  std::string secret;           // given by who started this process; empty: as follows
+  std::string secret;           // given by the process that started this one; empty: as follows
   std::string secret_file;      // empty: as job_secret() or own_job_secret() says
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);  // until enough nodes are
                                                                       // there
@@ -41,11 +41,11 @@ struct Rendezvous {
   std::string local_addr;  // numeric; empty: what the connection to the head shows
 };
 
-// Throws UsageError where the options leave no way to meet.
+// Throws UsageError if no rendezvous is possible with these options.
 Rendezvous plan_rendezvous(const RendezvousOptions& options, const base::Env& env);
 
-// The secret of a job that one `lockstep run` starts whole, here or over ssh: from `secret_file`, or
-// a new one if that is empty. Throws as job_secret().
+// The secret of a job that one `lockstep run` starts as a whole, here or over ssh: what
+// `secret_file` holds, or a new one if that is empty. Throws as job_secret().
 std::string own_job_secret(const std::string& secret_file);
 
 // The secret of a job of several processes. From `secret_file`; else LOCKSTEP_JOB_SECRET; else made

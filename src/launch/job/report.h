@@ -1,7 +1,7 @@
 #pragma once
 
-// What is said at the end of a job, and its exit code: the first failure on top, then everything
-// else in a line.
+// The report at the end of a job, and its exit code: the first failure comes first, everything else
+// is one line.
 
 #include <chrono>
 #include <cstdint>
@@ -31,13 +31,13 @@ struct RankRecord {
 // Why a job came to an end before its ranks did. At most one of signal, cannot_start and broken is
 // set.
 struct StopCause {
-  int signal = 0;             // this process was told to stop
+  int signal = 0;             // the signal that told this process to stop
   std::string cannot_start;   // the program cannot be executed: the sentence
   int cannot_start_code = 0;  // 126 or 127
   std::string broken;         // agent, guardian or set-up: the sentence
   int broken_code = 0;
-  // How ranks that were stopped came to be killed, whatever the cause.
-  std::chrono::nanoseconds grace{};  // that they had
+  // How it came that stopped ranks were killed, whatever the cause.
+  std::chrono::nanoseconds grace{};  // which the ranks had
   bool was_cut_short = false;        // they were killed before it was over, as the user asked
 };
 

@@ -15,15 +15,15 @@ namespace lockstep::launch {
 
 // What a node is told on its standard input, where only the user who started it can write.
 struct RemoteJob {
-  std::vector<std::string> arguments;  // of `lockstep run` there: flags and program
+  std::vector<std::string> arguments;  // for `lockstep run` there: flags and program
   std::string endpoint;                // of the head
   std::string job_id;
   std::string secret;
   int node_rank = 0;
   int num_nodes = 1;
   int procs_per_node = 0;                          // 0: as the arguments say
-  std::string folder;                              // to work in
-  std::map<std::string, std::string> environment;  // to add
+  std::string folder;                              // the folder to work in
+  std::map<std::string, std::string> environment;  // variables to add
 
   std::string to_json() const;
   static RemoteJob from_json(const std::string& line);  // throws FormatError
@@ -40,7 +40,7 @@ class Starter {
   Starter(const LaunchOptions& options, const RemoteJob& job, base::ConsoleBoard& board);
 
   void add_polls(std::vector<pollfd>& polls);
-  // After poll(2), with the same vector. What went wrong, if something did: a sentence.
+  // Call it after poll(2) with the same vector. Returns a sentence if anything went wrong.
   std::optional<std::string> serve(const std::vector<pollfd>& polls);
   base::Deadline next_timeout() const { return nodes_.deadline(); }
 

@@ -23,9 +23,9 @@ namespace lockstep::launch {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
-constexpr size_t kMaxBacklog = 256 * 1024;  // of a console, before its streams are left waiting
-constexpr size_t kMaxDrain = 1 << 20;  // of a dead worker's stream: its children may still write
-constexpr auto kReaderPatience = std::chrono::milliseconds(500);  // in a hurry, for nothing taken
+constexpr size_t kMaxBacklog = 256 * 1024;  // in a console, above which its streams are not read
+constexpr size_t kMaxDrain = 1 << 20;  // of a dead worker's output: its children may go on writing
+constexpr auto kReaderPatience = std::chrono::milliseconds(500);  // in a hurry, if nothing is read
 
 int64_t writer_of(int rank, size_t stream) {
   return 2 * static_cast<int64_t>(rank) + static_cast<int64_t>(stream) + 1;
@@ -42,7 +42,7 @@ Agent::Agent(const NodePlan& plan, int leader_fd, base::ConsoleBoard& board)
 
 int Agent::run() {
   const base::LogOnConsole log_lines(consoles_[1]);
-  base::adopt_orphans();  // the second belt: if the guardian is killed, its orphans are ours
+  base::adopt_orphans();  // if the guardian is killed, its orphans become children of the agent
   base::raise_file_limit();
   try {
     start_guardian();
@@ -82,9 +82,9 @@ std::vector<WorkerStreams> Agent::open_streams() {
   return worker_ends;
 }
 
-// What the launcher reads is the rank's: a file or a pipe as it is, a terminal by one of the rank's
-// own, which is its controlling terminal (getpass, ssh) and takes its output and its errors too, in
-// one stream, as a terminal does (pdb; Python asks on standard error).
+// The rank gets the launcher's input: a file or a pipe as it is, a terminal as a terminal of the
+// rank's own. That one is its controlling terminal (getpass, ssh) and takes its output and errors
+// in one stream, as terminals do (pdb; Python prompts on standard error).
 void Agent::open_input(Rank& rank, WorkerStreams& ends) {
   if (!keyboard_.is_terminal()) {
     ends.in.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -133,7 +133,7 @@ const std::vector<std::string>& Agent::filters(size_t stream) const {
   return stream == 0 ? plan_.output.stdout_filters : plan_.output.stderr_filters;
 }
 
-// Read once: a file outside the log folder has no other reader, and nobody else to remove it.
+// Reads it once: a file outside the log folder has no other reader, and nobody else removes it.
 std::string Agent::Rank::take_error() const {
   const auto error = read_error_file(plan->error_file);
   if (plan->log_folder.empty()) {
@@ -247,7 +247,8 @@ void Agent::write_consoles() {
   }
 }
 
-// A rank that is told to end may have a state to save, and cannot while it waits for a reader.
+// A rank that was told to end may have to save its state, which it cannot while it waits for a
+// reader.
 void Agent::leave_frozen_readers() {
   for (size_t s = 0; s < kNumStreams; ++s) {
     base::Console& console = consoles_[s];
@@ -265,7 +266,7 @@ void Agent::leave_frozen_readers() {
   }
 }
 
-// After reading: who has written more in the meantime has not left his line unfinished.
+// Comes after reading: a rank that has written more in the meantime has not left its line open.
 void Agent::give_out_unfinished() {
   for (Rank& rank : ranks_) {
     for (size_t s = 0; s < kNumStreams; ++s) {
@@ -352,7 +353,7 @@ bool Agent::read_stream(Rank& rank, size_t stream) {
                           [&](std::string_view line) { take_whole_line(rank, stream, line); });
   }
   if (consoles_[stream].closed() && !from.log.is_open()) {
-    // Nobody reads: the worker learns it as it would without us, by SIGPIPE.
+    // Nobody reads: the worker gets SIGPIPE, as it would without the agent.
     from.pipe.reset();
     return false;
   }
@@ -425,7 +426,7 @@ void Agent::flush() {
       end_stream(rank, s);
     }
   }
-  // A reader who is slow is waited for, as a pager's; but not when the user has ended the job.
+  // A slow reader, such as a pager, is waited for, but not once the user has ended the job.
   const auto is_awaited = [](const base::Console& console) {
     return console.backlog() > 0 && !console.reader_is_left();
   };

@@ -36,7 +36,7 @@ class Agent {
   struct Stream {
     base::UniqueFd pipe;  // or the rank's terminal
     base::LineSplitter splitter;
-    base::LineSplitter whole_lines;  // for the filters, which no line may slip through in parts
+    base::LineSplitter whole_lines;  // for the filters, which look at whole lines
     LogFile log;
     std::string prefix;
     bool to_console = true;
@@ -54,7 +54,7 @@ class Agent {
     std::string take_error() const;
   };
 
-  // With a console's reader, once the user has ended the job.
+  // How long a console's reader is waited for once the user has ended the job.
   struct Patience {
     uint64_t bytes_taken = 0;
     base::Deadline until = base::Deadline::never();
@@ -88,14 +88,14 @@ class Agent {
   const int leader_fd_;
   std::array<base::Console, kNumStreams> consoles_;
   std::array<Patience, kNumStreams> patience_;
-  std::array<LogFile, kNumStreams> filtered_;  // the lines that hold one of the filters
+  std::array<LogFile, kNumStreams> filtered_;  // the lines that contain one of the filters
   std::vector<Rank> ranks_;
   LentTerminal keyboard_;
   std::optional<TerminalInput> typed_;  // if a rank of this node has the terminal
   base::UniqueFd control_;
   pid_t guardian_ = 0;
   bool guardian_gone_ = false;
-  bool in_a_hurry_ = false;  // the user has ended the job: a reader that does not read is left
+  bool in_a_hurry_ = false;  // the user has ended the job: a reader that does not read is abandoned
 };
 
 }  // namespace lockstep::launch

@@ -21,11 +21,11 @@ inline constexpr size_t kMaxErrorMessage = 4096;
 inline constexpr size_t kMaxCallstack = 16 * 1024;
 
 // For a rank without a log folder: a name that nobody can guess, in the user's own run-time folder
-// or in $TMPDIR. Nothing is made: a job that ends well, or is killed, leaves nothing.
+// or in $TMPDIR. No file is made: a job that ends well, or is killed, leaves none.
 std::string new_error_file();
 
-// Nothing if there is no such file or it is not of this form: a program may write what it likes
-// there. Never throws, never waits.
+// Empty if there is no such file or it is not of this form: a program may write anything there.
+// Never throws, never waits.
 std::optional<WorkerError> read_error_file(const std::string& path) noexcept;
 
 }  // namespace lockstep::launch

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which GPUs a rank sees, and where they are; without CUDA.
+// Which GPUs a rank sees, and where they are. Works without CUDA.
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
-// The parent of a node's workers. It starts them, says how each ended, stops them when told to, and
-// leaves nobody behind: not when all have ended, not when its agent is gone.
+// The parent of a node's workers. It starts them, reports how each ended, stops them when told to,
+// and makes sure that no process is left, neither when all have ended nor when its agent is gone.
 
 #include <sys/types.h>
 #include <vector>
@@ -25,7 +25,7 @@ class Guardian {
   // `control_fd`: to the agent; end of file on it is the agent's death.
   Guardian(NodePlan plan, int control_fd) : plan_(std::move(plan)), control_fd_(control_fd) {}
 
-  // Does everything; returns when nobody is left. What goes wrong is said to the agent (Failed).
+  // Does everything; returns when no process is left. Problems are reported to the agent (Failed).
   int run(std::vector<WorkerStreams> streams);
 
  private:
@@ -34,7 +34,7 @@ class Guardian {
     pid_t pid = 0;
     base::UniqueFd pidfd;
     bool running = true;
-    bool was_exiting = false;  // before it was told to: a failure of its own
+    bool was_exiting = false;  // it was exiting before it was told to: a failure of its own
     bool group_gone = false;   // never signal its process group again: the number may be reused
   };
 

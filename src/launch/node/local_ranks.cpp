@@ -23,8 +23,8 @@ constexpr auto kAgentGrace =
     std::chrono::seconds(2);  // beyond the workers' own, then agents are killed
 constexpr auto kSweepLimit = std::chrono::seconds(2);  // below what makes a host lost
 
-// An agent and a guardian outlive what is sent to the terminal's whole process group: the leader
-// decides.
+// Agents and guardians survive the signals that a terminal sends to its whole process group: the
+// leader decides what they mean.
 void ignore_job_signals() {
   for (const int signal :
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU}) {
@@ -44,7 +44,7 @@ LocalRanks::LocalRanks(LocalRanksOptions options, std::vector<NodePlan> nodes)
       start_agent(node);
     }
   } catch (...) {
-    agents_.clear();  // who was started must not outlive who was not
+    agents_.clear();  // agents that were started must not outlive the attempt
     clean_up();
     throw;
   }
@@ -210,8 +210,8 @@ void LocalRanks::tell_agents(MessageKind kind, int signal) {
   }
 }
 
-// Agents that were killed leave their guardians to us; these end by themselves, but we do not go
-// before.
+// Guardians whose agents were killed are ours now. They end by themselves, but the leader must not
+// end before them.
 void LocalRanks::clean_up() {
   const std::vector<pid_t> left = kill_descendants(base::Deadline::after(kSweepLimit), spared_);
   if (!left.empty()) {

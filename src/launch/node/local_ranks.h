@@ -20,7 +20,7 @@ struct LocalRanksOptions {
   int64_t generation = 0;
   base::ConsoleBoard* board = nullptr;  // REQUIRED
   std::chrono::nanoseconds stop_grace{};
-  // Where everything is reported: Started, CannotStart, Ended, Failed and, at last, Idle.
+  // Receives every report: Started, CannotStart, Ended, Failed and, at last, Idle.
   std::function<void(const MemberMessage&)> tell;
   std::function<void(const std::string& sentence)> say;  // to the user
 };
@@ -36,20 +36,20 @@ class LocalRanks {
   base::Deadline next_timeout() const { return kill_agents_at_; }
   void serve();
 
-  // The signal that the user sent, then SIGKILL after the grace. 0: a rank has failed; SIGTERM.
+  // Passes on the user's signal, and sends SIGKILL after the grace. 0: a rank has failed; SIGTERM.
   void stop(int signal = 0);
   void kill_now();    // SIGKILL
   void checkpoint();  // SIGUSR1 to the ranks that handle it
-  void hurry();       // whoever does not read their output is not waited for any more
+  void hurry();       // readers that do not read the output are not waited for any more
 
-  bool is_gone() const { return is_gone_; }  // Idle has been told
+  bool is_gone() const { return is_gone_; }  // Idle has been reported
 
  private:
   struct AgentLink {
     int node = 0;
     pid_t pid = 0;
     base::UniqueFd link;  // empty once the agent is gone
-    bool failed = false;  // it has said itself why
+    bool failed = false;  // it has reported the reason itself
   };
 
   void start_agent(const NodePlan& plan);
@@ -59,11 +59,11 @@ class LocalRanks {
   void report_failure(const AgentLink& agent, const std::string& why, base::ExitStatus status);
   void tell_agents(MessageKind kind, int signal = 0);
   void clean_up();
-  void add_log(MemberMessage& report) const;  // of its rank
+  void add_log(MemberMessage& report) const;  // of the report's rank
 
   const LocalRanksOptions options_;
   const std::vector<NodePlan> nodes_;
-  const std::vector<pid_t> spared_;  // children from before: not ours to kill
+  const std::vector<pid_t> spared_;  // children that were there before, which must not be killed
   std::vector<AgentLink> agents_;
   bool agents_killed_ = false;
   bool is_gone_ = false;

@@ -1,6 +1,6 @@
 #pragma once
 
-// One rank's log file, which a full disk must not turn into the end of a training.
+// One rank's log file. A full disk must not end the training.
 
 #include <string>
 #include <string_view>
@@ -11,11 +11,11 @@ namespace lockstep::launch {
 
 class LogFile {
  public:
-  LogFile() = default;  // none
+  LogFile() = default;  // no file
   // Throws IoError if it cannot be made, or is a link: somebody else may have put it there.
   explicit LogFile(const std::string& path);
 
-  // The first failure is said in the log; then the file is given up and the rank goes on.
+  // Logs the first failure; then the file is given up and the rank goes on.
   void write(std::string_view bytes);
 
   bool is_open() const { return static_cast<bool>(fd_); }

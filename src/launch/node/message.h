@@ -23,7 +23,7 @@ enum class MessageKind : int32_t {
   Stop,        // status.signal to all, SIGKILL after the grace; 0: SIGTERM, for a rank has failed
   Kill,        // SIGKILL to all, now
   Checkpoint,  // SIGUSR1 to the workers that handle it
-  Hurry,       // the user has ended the job; for the agent alone
+  Hurry,       // the user has ended the job; only the agent acts on it
 };
 
 struct Message {
@@ -40,7 +40,7 @@ inline constexpr size_t kMaxMessageText = 64 * 1024;
 
 struct Received {
   std::optional<Message> message;
-  bool closed = false;  // the peer is gone and everything it said has been read
+  bool closed = false;  // the peer is gone and all of its messages have been read
   pid_t sender = 0;     // as seen here, if the socket has SO_PASSCRED: it crosses PID namespaces
 };
 

@@ -46,10 +46,10 @@ struct Placement {
 Placement place_ranks(BindMode bind, int num_ranks, const HostTopology& host,
                       const std::vector<int>& gpu_numa_nodes = {});
 
-// On this host, said once in the log. BindMode::None costs nothing.
+// The same for this host; logs its choice once. BindMode::None costs nothing.
 Placement place_on_this_host(const PlacementOptions& options, int num_ranks);
 
-// For the calling process; nothing happens if `cpus` is empty. Returns 0 or errno.
+// Binds the calling process; does nothing if `cpus` is empty. Returns 0 or errno.
 int bind_to_cpus(const std::vector<int>& cpus);
 
 // Makes `env` (NAME=value) that of a rank which sees only its own GPU, as device 0: LOCAL_RANK=0,

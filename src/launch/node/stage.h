@@ -1,7 +1,7 @@
 #pragma once
 
 // Files that a node needs before its ranks start (--stage SRC:DST, --image s3://...), brought to it
-// by a process of their own: a transfer has threads, and who forks ranks must have none.
+// by a process of their own: a transfer has threads, and a process that forks ranks must have none.
 
 #include <optional>
 #include <string>
@@ -29,11 +29,11 @@ StageItem stage_image(const std::string& location, const base::Env& env);
 
 struct StageOptions {
   std::vector<StageItem> items;                      // REQUIRED, not empty
-  std::optional<image::ContainerOptions> container;  // checked once they are there
-  std::string program;                               // to look for in it; empty: none
+  std::optional<image::ContainerOptions> container;  // checked once the files are there
+  std::string program;  // the program that the image must have; empty: none
 };
 
-// How it ended.
+// How the staging ended.
 struct StageResult {
   int code = 0;      // 0: all is there; else an exit code
   std::string text;  // what was done, or one sentence that says what could not be
@@ -47,7 +47,7 @@ class Stager {
   Stager(const Stager&) = delete;
 
   int fd() const { return report_.get(); }  // for poll(2): readable when there is something to do
-  std::optional<StageResult> serve();       // once it is over
+  std::optional<StageResult> serve();       // the result, once it is over
   void stop() noexcept;                     // it ends at once and leaves no unfinished file
   base::Deadline next_timeout() const { return kill_at_; }
 
@@ -55,7 +55,7 @@ class Stager {
   pid_t pid_ = -1;
   base::UniqueFd report_;
   std::string text_;
-  base::Deadline kill_at_ = base::Deadline::never();  // if it does not end as it was told to
+  base::Deadline kill_at_ = base::Deadline::never();  // unless it has ended as it was told to
 };
 
 }  // namespace lockstep::launch

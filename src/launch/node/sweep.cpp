@@ -106,7 +106,8 @@ std::vector<pid_t> living_descendants(const std::vector<pid_t>& spared) {
 }
 
 void signal_descendant(const Descendant& process, int signal) {
-  // The pidfd is of whoever has the pid now; if that began when ours did, it is ours, and stays so.
+  // The pidfd is of the process that has the pid now. If its start time is the one that was found,
+  // it is the same process, and stays so.
   const base::UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   const auto now = read_entry(process.pid);
   if (pidfd && now && now->start_ticks == process.start_ticks) {
@@ -141,7 +142,7 @@ bool is_exiting(pid_t pid) {
 
 namespace {
 
-// Whether a set of signals in /proc/PID/status ("SigCgt") has this one.
+// True if a set of signals in /proc/PID/status ("SigCgt") contains this one.
 bool has_signal(pid_t pid, const std::string& set, int signal) {
   std::string text;
   try {

@@ -69,7 +69,7 @@ void LentTerminal::restore() {
   }
 }
 
-// Not while the terminal is another's: reading it would be an error each time.
+// Not while another process group has the terminal: each read would fail.
 int TerminalInput::readable_fd() const {
   const bool is_ours = ::tcgetpgrp(keyboard_fd_) == ::getpgrp();
   return !is_over_ && is_ours && pending_.size() < kMaxPending ? keyboard_fd_ : -1;

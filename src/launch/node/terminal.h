@@ -10,20 +10,20 @@
 
 namespace lockstep::launch {
 
-// A pseudo-terminal: read is the side of whoever plays the terminal, write the program's. Its size
-// is that of the terminal on `like_fd`. What a program writes comes out as it was written: the
-// terminal that shows it adds carriage returns itself. Throws IoError.
+// A pseudo-terminal: read is the side of the process that acts as the terminal, write the
+// program's. Its size is that of the terminal on `like_fd`. What a program writes comes out as it
+// was written: the terminal that shows it adds carriage returns itself. Throws IoError.
 base::FdPair make_terminal(int like_fd);
 
 // The program's side gets the size that the terminal on `like_fd` has now.
 void copy_window_size(int like_fd, int terminal_fd);
 
 // How the launcher's terminal was found, and the way in which it is lent to a rank: every key is
-// passed on at once and not shown, for the rank's terminal does that. Ctrl-C and Ctrl-Z still mean
-// the launcher. Does nothing while another process group has the terminal, or if it is none.
+// passed on at once and not shown, for the rank's terminal does that. Ctrl-C and Ctrl-Z still go
+// to the launcher. Does nothing while another process group has the terminal, or if it is none.
 class LentTerminal {
  public:
-  explicit LentTerminal(int fd);  // only looks
+  explicit LentTerminal(int fd);  // only records how the terminal was found
 
   bool is_terminal() const { return found_.has_value(); }
   void lend();
@@ -36,7 +36,7 @@ class LentTerminal {
   std::optional<termios> found_;
 };
 
-// What is typed, on its way to the rank. Lives in a process that ignores SIGTTIN.
+// Carries what is typed to the rank. Lives in a process that ignores SIGTTIN.
 class TerminalInput {
  public:
   // `terminal_fd`: the end that make_terminal() reads from; not owned.

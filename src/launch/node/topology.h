@@ -1,6 +1,6 @@
 #pragma once
 
-// What a host is made of, as far as placing ranks needs it.
+// The cores of a host, as far as they matter for placing ranks.
 
 #include <string>
 #include <vector>

@@ -27,7 +27,8 @@ void reset_signals() {
   for (int signal = 1; signal < NSIG; ++signal) {
     ::signal(signal, SIG_DFL);  // refused for SIGKILL and SIGSTOP, which are what they should be
   }
-  // glibc refuses to talk about its own two, which its posix_spawn (make uses it) leaves ignored.
+  // glibc does not let programs change its own two, which its posix_spawn (make uses it) leaves
+  // ignored.
   struct {
     void* handler;
     unsigned long flags;
@@ -80,7 +81,7 @@ int become_program(const WorkerStart& start) {
                                               .local_rank = start.worker->local_rank,
                                               .world_size = start.node->world_size});
   std::vector<std::string> env = start.worker->env;
-  // One inherited from a job around this one comes first and would be believed.
+  // One inherited from a job around this one would come first, and would be read instead.
   std::erase_if(env, [](const auto& entry) { return entry.starts_with("LOCKSTEP_HOST_PID="); });
   env.push_back(host_pid_entry(start.host_proc_fd));
   const int error = base::execute(command, env);

@@ -29,7 +29,7 @@ struct EmitOptions {
 
 inline constexpr int kMaxEmittedNodes = 10000;
 
-// What both ask of the options; `kind` names the format in the UsageError.
+// The options that both formats check; `kind` names the format in the UsageError.
 void check_emit_options(const EmitOptions& options, const std::string& kind);
 
 // A script for sbatch. It makes the job's secret when it runs, so that it may be kept and shared.
@@ -37,7 +37,7 @@ void check_emit_options(const EmitOptions& options, const std::string& kind);
 std::string emit_slurm(const EmitOptions& options);
 
 // A Secret, a headless Service and an Indexed Job, for kubectl apply. It holds a new random secret:
-// who can read it can join the job. Throws UsageError as above.
+// whoever can read it can join the job. Throws UsageError as above.
 std::string emit_kubernetes(const EmitOptions& options);
 
 }  // namespace lockstep::launch

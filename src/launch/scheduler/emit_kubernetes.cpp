@@ -112,7 +112,7 @@ Mount parse_mount(const std::string& text) {
 std::string secret_and_service(const EmitOptions& options) {
   return fmt::format(
       R"(# Written by `lockstep run --emit kubernetes`. Start it: kubectl apply -f FILE
-# Who has the secret can join the job: keep this file to yourself; another job wants another one.
+# Whoever has the secret can join the job: keep this file to yourself, and make a new one per job.
 apiVersion: v1
 kind: Secret
 metadata:

@@ -123,7 +123,7 @@ constexpr const char* kScript = R"(#!/bin/bash
 #   SIGUSR1  checkpoint and go on: scancel --signal=USR1 JOBID
 #SBATCH --signal=TERM@{grace}
 
-# The job's secret: who has it can join the job. It reaches the nodes in the step's environment,
+# Whoever has the job's secret can join the job. It reaches the nodes in the step's environment,
 # never on a command line.
 LOCKSTEP_JOB_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export LOCKSTEP_JOB_SECRET

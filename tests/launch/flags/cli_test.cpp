@@ -39,7 +39,7 @@ TEST(CommandLine, MistakesAreOneSentence) {
        "there is no flag --nproc-per-nod; did you mean --nproc-per-node?"},
       {{"run", "--no-prefix=maybe", "true"}, "no-prefix"},
       {{"run", "--nproc-per-node", "2", "--local-ranks-filter", "0,7", "true"},
-       "names the local rank 7, and a node has the local ranks 0 to 1 only"},
+       "names the local rank 7, but with 2 ranks on a node the last is 1; leave it out"},
       {{"run", "--dry-run", "--local-ranks-filter", "1", "true"}, "names the local rank 1"},
       {{"run", "--hosts", "localhost:2", "--local-ranks-filter", "2", "true"},
        "names the local rank 2"},

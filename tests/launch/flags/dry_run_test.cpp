@@ -62,17 +62,21 @@ TEST_F(DryRun, EmulatedNodes) {
 
 TEST_F(DryRun, SeveralNodesByTheirNumbers) {
   const std::string out = text({"--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "true"});
-  EXPECT_THAT(out, AllOf(HasSubstr("meet at 127.0.0.1:29500; this host joins there\n"),
-                         HasSubstr("node 1 on HOST: rank 1 of 2\n")));
+  EXPECT_THAT(out,
+              AllOf(HasSubstr("have their rendezvous at 127.0.0.1:29500; this host joins there\n"),
+                    HasSubstr("node 1 on HOST: rank 1 of 2\n")));
 }
 
 TEST_F(DryRun, SeveralNodesAsTheyCome) {
   const std::string out = text({"--nnodes=1:3", "--rdzv-backend=c10d", "--rdzv-id=night",
                                 "--rdzv-endpoint=127.0.0.1:29400", "true"});
-  EXPECT_THAT(out, AllOf(HasSubstr("1 to 3 nodes of job night meet at 127.0.0.1:29400; this host "
-                                   "listens there\n"),
-                         HasSubstr("as the first node it would have:\n"
-                                   "node 0 on HOST: rank 0 of 3\n")));
+  EXPECT_THAT(
+      out,
+      AllOf(
+          HasSubstr("1 to 3 nodes of job night have their rendezvous at 127.0.0.1:29400; this host "
+                    "listens there\n"),
+          HasSubstr("as the first node it would have:\n"
+                    "node 0 on HOST: rank 0 of 3\n")));
 }
 
 TEST_F(DryRun, AnImage) {

@@ -198,7 +198,7 @@ TEST(RunFlags, RdzvConf) {
   EXPECT_EQ(rendezvous.is_head, std::optional(true));
   EXPECT_EQ(meaning({.rdzv_conf = "timeout=7"}).rendezvous.join_timeout, 7s);
   EXPECT_THAT(refusal({.rdzv_conf = "is_host=maybe"}), HasSubstr("is neither true nor false"));
-  EXPECT_THAT(refusal({.rdzv_conf = "store_type=file"}), HasSubstr("nodes meet over TCP only"));
+  EXPECT_THAT(refusal({.rdzv_conf = "store_type=file"}), HasSubstr("the rendezvous uses TCP only"));
   EXPECT_THAT(refusal({.rdzv_conf = "join_timeot=1"}), HasSubstr("did you mean join_timeout?"));
   EXPECT_THAT(refusal({.rdzv_conf = "timeout=soon"}), HasSubstr("is not a number of seconds"));
   EXPECT_THAT(refusal({.rdzv_conf = "heartbeat_timeout=0"}), HasSubstr("lost at once"));
