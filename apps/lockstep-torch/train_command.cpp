@@ -244,7 +244,7 @@ TrainerOptions complete_options(const train::Recipe& recipe, const train::Ingred
   return options;
 }
 
-int train(const TrainRequest& request, Group& group) {
+int run_training(const TrainRequest& request, Group& group) {
   const train::Recipe& recipe = *request.recipe;
   train::Ingredients made;
   std::unique_ptr<Trainer> trainer;
@@ -317,7 +317,7 @@ int train_command(int argc, char** argv) {
       throw *mistake;
     }
   });
-  return code != 0 ? code : train(request, group);
+  return code != 0 ? code : run_training(request, group);
 }
 
 }  // namespace lockstep
