@@ -58,7 +58,8 @@ std::string join_network(const BenchPlan& plan, const comm::LaunchEnv& launch) {
 }
 
 void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
-  // Only this thread is bound, and only now: the peers' threads and processes have been started before.
+  // Only this thread is bound, and only now: the peers' threads and processes have been started
+  // before.
   const BenchPlace place{.num_ranks = group.size(),
                          .backend = group.backend_name(),
                          .is_bound = take_own_core(group.rank(), group.size())};

@@ -131,7 +131,8 @@ class Measurement {
     peer_rounds_[peer] = std::min(rounds_, std::max(least_rounds, affordable(batch_us)));
   }
 
-  // Returns the MPI of that number among the peers; null if it is none, and on all ranks but rank 0.
+  // Returns the MPI of that number among the peers; null if it is none, and on all ranks but rank
+  // 0.
   MpiRanks* mpi_of(size_t peer) const {
     for (const auto& mpi : peers_.mpis) {
       if (mpi->name() == peers_.names[peer]) {

@@ -32,7 +32,8 @@ struct TrainingShape {
 constexpr TrainingShape kTrainingShapes[] = {
     {4'000'000'000, 1536, 50257}, {256'000'000, 512, 30000}, {0, 128, 3000}};
 
-// Describes a transformer whose parameters and momenta together are not much smaller than the state.
+// Describes a transformer whose parameters and momenta together are not much smaller than the
+// state.
 MyTransformerOptions model_options(int64_t state_bytes) {
   const TrainingShape& shape = *std::find_if(
       std::begin(kTrainingShapes), std::end(kTrainingShapes),

@@ -41,8 +41,8 @@ double read_all(Loader& loader, const DataBenchPlan& plan, int64_t epoch) {
   return seconds.count();
 }
 
-// Returns the largest mean difference between a picture here and at the peer, both as an evaluation sees
-// them: no dice are in that. Throws InternalError if it is too large.
+// Returns the largest mean difference between a picture here and at the peer, both as an
+// evaluation sees them: no dice are in that. Throws InternalError if it is too large.
 double compare_pixels(DataPeer& peer, const std::string& folder, const DataBenchPlan& plan) {
   const ImageOptions options;
   const int64_t count = std::min(kCheckedPictures, plan.num_pictures);

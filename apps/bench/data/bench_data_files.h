@@ -20,8 +20,9 @@ class BenchFolder {
   std::string path_;
 };
 
-// Writes JPEG pictures of 500 x 375 pixels in two classes, as rich in detail as photographs: about 60 KB
-// each. Returns their bytes. Throws UsageError where lockstep was built without libjpeg.
+// Writes JPEG pictures of 500 x 375 pixels in two classes, as rich in detail as photographs:
+// about 60 KB each. Returns their bytes. Throws UsageError where lockstep was built without
+// libjpeg.
 int64_t write_bench_pictures(const std::string& folder, int64_t count);
 
 // Writes random ids of GPT-2's vocabulary in llm.c's layout. Returns the file's bytes.

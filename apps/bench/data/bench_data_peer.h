@@ -19,11 +19,12 @@ class DataPeer {
 
   bool is_present() const { return is_present_; }
 
-  // Returns the first `count` pictures of the folder as the model sees them in an evaluation, one after
-  // another: `num_values` floats in all. Throws IoError if it gives another number.
+  // Returns the first `count` pictures of the folder as the model sees them in an evaluation, one
+  // after another: `num_values` floats in all. Throws IoError if it gives another number.
   std::vector<float> pixels(int64_t count, int64_t num_values);
 
-  // Makes one pass over all pictures and returns its seconds. Throws IoError if it did not read `count`.
+  // Makes one pass over all pictures and returns its seconds. Throws IoError if it did not read
+  // `count`.
   double read_all(int64_t count);
 
  private:
