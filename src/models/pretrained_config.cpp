@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/text/text.h"
 #include "models/config_fields.h"
 #include "models/families.h"
 #include "weights/small_file.h"
@@ -74,7 +75,8 @@ ModelConfig choose(const Weights& weights, Group& group, const AutoModelOptions&
   if (!options.config.empty()) {
     throw UsageError(
         "config \"{}\" is neither a folder with a {} nor a built-in configuration: {}{}",
-        options.config, kConfigFile, fmt::join(known, ", "), suggestion(options.config, known));
+        options.config, kConfigFile, fmt::join(known, ", "),
+        base::did_you_mean(options.config, known));
   }
   if (const auto config = resnet_of(weights)) {
     return *config;

@@ -1,7 +1,7 @@
 #include "formats/support.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <lockstep/base/error.h>
 
@@ -78,16 +78,13 @@ std::string deflated(std::string zip) {
 }
 
 std::string deflate_of(const std::string& bytes) {
-  z_stream stream{};
-  LOCKSTEP_CHECK(deflateInit2(&stream, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib");
-  std::string packed(deflateBound(&stream, bytes.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  LOCKSTEP_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib");
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
+  constexpr int kSmallest = 9;
+  libdeflate_compressor* const compressor = libdeflate_alloc_compressor(kSmallest);
+  LOCKSTEP_CHECK(compressor != nullptr, "libdeflate");
+  std::string packed(libdeflate_deflate_compress_bound(compressor, bytes.size()), '\0');
+  packed.resize(libdeflate_deflate_compress(compressor, bytes.data(), bytes.size(), packed.data(),
+                                            packed.size()));
+  libdeflate_free_compressor(compressor);
   return packed;
 }
 

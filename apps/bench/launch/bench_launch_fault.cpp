@@ -95,7 +95,7 @@ int launch_fault_rank() {
 FaultTimes measure_fault(int num_ranks) {
   const size_t num = static_cast<size_t>(num_ranks);
   const base::Deadline deadline = base::Deadline::after(kFaultPatience);
-  const std::string self = own_program_path();
+  const std::string self = base::own_program();
   base::FdPair pipe = base::make_pipe();
   base::Process job({.argv = {self, "run", "--nproc-per-node", std::to_string(num_ranks),
                               "--max-restarts", "1", self, "bench", "launch", "fault-rank"},

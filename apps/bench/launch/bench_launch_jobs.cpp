@@ -118,7 +118,7 @@ class Rounds {
   const LaunchBench bench_;
   const std::string program_ = find_torch_program();
   const MemoryFile script_{"ddp_job.py", kDdpJobScript};  // torchrun wants a path
-  const Text ours_ = {own_program_path(), "run", "--nproc-per-node",
+  const Text ours_ = {base::own_program(), "run", "--nproc-per-node",
                       std::to_string(bench_.num_ranks)};
   // With --standalone it takes a free port; the default is one port for all jobs of the host.
   const Text peers_ = {bench_.torchrun, "--standalone", "--nproc-per-node",
