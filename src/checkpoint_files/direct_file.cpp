@@ -19,8 +19,8 @@ class DirectFile : public ShardSink {
   DirectFile(const std::string& path, uint64_t bytes)
       : path_(path), fd_(base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC)) {
     // Some file systems cannot take room ahead: there a full disk shows while writing.
-    if (bytes > 0 && ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0 &&
-        errno != EOPNOTSUPP && errno != ENOSYS) {
+    if (bytes > 0 && take_room(static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS) {
       throw IoError("cannot take {} bytes for {}: {}", bytes, path, base::errno_text(errno));
     }
     direct_.reset(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
@@ -55,6 +55,14 @@ class DirectFile : public ShardSink {
   }
 
  private:
+  int take_room(off_t bytes) const {
+    int result = 0;
+    do {
+      result = ::fallocate(fd_.get(), 0, 0, bytes);
+    } while (result != 0 && errno == EINTR);
+    return result;
+  }
+
   const std::string path_;
   base::UniqueFd fd_;
   base::UniqueFd direct_;

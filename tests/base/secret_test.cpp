@@ -44,6 +44,17 @@ TEST(Proof, DependsOnEverythingItIsMadeOf) {
   EXPECT_FALSE(base::same_proof(proof, base::make_proof("secret", "client", "job", a, a)));
 }
 
+TEST(Proof, OneWrongBitAnywhereIsEnough) {
+  const base::Proof proof = base::make_proof("secret", "client", "job", {}, {});
+  for (size_t byte = 0; byte < proof.size(); ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      base::Proof other = proof;
+      other[byte] = static_cast<uint8_t>(other[byte] ^ (1 << bit));
+      EXPECT_FALSE(base::same_proof(proof, other)) << "byte " << byte << ", bit " << bit;
+    }
+  }
+}
+
 TEST(Proof, PartsCannotBeMovedAcrossTheirBorder) {
   const base::Nonce n{};
   EXPECT_FALSE(base::same_proof(base::make_proof("s", "client", "job", n, n),
