@@ -1,5 +1,6 @@
 #include "shm/segment.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -46,6 +47,25 @@ bool is_beyond_machine(size_t bytes) {
          bytes / machine.mem_unit > machine.totalram + machine.totalswap;
 }
 
+// Returns 0 or an errno. Older kernels begin a piece anew when a signal comes: pieces get smaller
+// until one is quicker than the signals.
+int fill(int fd, off_t bytes) {
+  constexpr off_t kLeastPiece = 64 << 10;
+  off_t piece = bytes;
+  for (off_t done = 0; done < bytes;) {
+    const off_t wanted = std::min(piece, bytes - done);
+    const int failure = ::posix_fallocate(fd, done, wanted);
+    if (failure == EINTR) {
+      piece = std::max(kLeastPiece, wanted / 2);
+    } else if (failure != 0) {
+      return failure;
+    } else {
+      done += wanted;
+    }
+  }
+  return 0;
+}
+
 base::UniqueFd make_memfd(size_t bytes) {
   base::UniqueFd fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) {
@@ -57,7 +77,7 @@ base::UniqueFd make_memfd(size_t bytes) {
     failure = errno;
   }
   if (failure == 0) {
-    failure = ::posix_fallocate(fd.get(), 0, total);
+    failure = fill(fd.get(), total);
   }
   if (failure != 0) {
     throw IoError(

@@ -12,6 +12,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/env.h"
+#include "base/parse_real.h"
 #include "train/data_fingerprint.h"
 #include "train/data_order.h"
 #include "train/step/average.h"
@@ -46,7 +47,7 @@ int64_t whole(const Checkpoint& checkpoint, const std::string& key, int64_t min,
 
 std::string best_text(const std::optional<Evaluation>& best) {
   return !best ? ""
-               : fmt::format("{} {:a} {} {}", best->step, best->loss, best->num_counted,
+               : fmt::format("{} {} {} {}", best->step, best->loss, best->num_counted,
                              best->num_correct);
 }
 
@@ -58,10 +59,11 @@ std::optional<Evaluation> parse_best(const std::string& text) {
   std::string loss;
   std::istringstream stream(text);
   stream >> best.step >> loss >> best.num_counted >> best.num_correct;
-  if (!stream) {
+  const auto value = base::parse_real(loss);
+  if (!stream || !value) {
     throw FormatError("the checkpoint's best evaluation is \"{}\", not four numbers", text);
   }
-  best.loss = std::strtod(loss.c_str(), nullptr);
+  best.loss = *value;
   return best;
 }
 

@@ -70,6 +70,26 @@ TEST(WeightFile, ADamagedRecordIsNamedWithItsTensors) {
               HasSubstr("tensor \"ids\") has the CRC-32"));
 }
 
+TEST(WeightFile, ADamagedByteOfALargeTensorIsFoundWhereverItIs) {
+  constexpr size_t kBytes = 1'600'000;
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (400000,), }";
+  header.resize(117, ' ');
+  header += '\n';
+  const std::string array = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header;
+  std::string bytes = test::zip_of({{"large.npy", array + std::string(kBytes, 'x')}});
+  const formats::WeightFile file = read(bytes);
+  ASSERT_EQ(file.tensors.size(), 1u);
+  ASSERT_EQ(file.tensors[0].size_bytes, kBytes);
+  formats::verify_checksums(test::source_of(bytes), file);
+  for (const size_t place : {size_t{0}, size_t{100'001}, size_t{1 << 20}, kBytes - 1}) {
+    bytes[file.tensors[0].offset_bytes + place] ^= 1;
+    EXPECT_THAT(test::refusal([&] { formats::verify_checksums(test::source_of(bytes), file); }),
+                HasSubstr("tensor \"large\" has the CRC-32"))
+        << "byte " << place;
+    bytes[file.tensors[0].offset_bytes + place] ^= 1;
+  }
+}
+
 TEST(WeightFile, EveryRecordIsVerifiedAlsoOneWithoutWeights) {
   std::string bytes = test::golden("state_dict.pth");
   const formats::WeightFile file = read(bytes);

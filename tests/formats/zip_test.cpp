@@ -207,6 +207,32 @@ TEST(Zip, RefusesEveryTruncationAndEveryFlippedBitOfTheData) {
                       [&](std::string_view flipped, size_t) { zip_refusal(flipped); });
 }
 
+// Checksums are worked out through a buffer: a bit is looked for in and beyond the first one.
+TEST(Zip, RefusesAFlippedBitAnywhereInALargeRecord) {
+  std::string content(3'000'001, '\0');
+  for (size_t i = 0; i < content.size(); ++i) {
+    content[i] = static_cast<char>(i * 7 + i / 251);
+  }
+  std::string bytes = test::zip_of({{"r/small", "small"}, {"r/large", content}});
+  const size_t begin = bytes.find(content);
+  ASSERT_NE(begin, std::string::npos);
+  const auto refuse = [&] {
+    const base::MemorySource source = test::source_of(bytes);
+    const formats::ZipReader reader(source);
+    const formats::ZipEntry& entry = *reader.find("r/large");
+    const std::string verified = test::refusal([&] { reader.verify(entry); });
+    EXPECT_EQ(verified, test::refusal([&] { reader.read(entry, content.size()); }));
+    return verified;
+  };
+  EXPECT_EQ(refuse(), "");
+  for (const size_t place : {size_t{0}, size_t{99'999}, size_t{100'001}, size_t{1 << 20},
+                             content.size() / 2, content.size() - 1}) {
+    bytes[begin + place] ^= 4;
+    EXPECT_THAT(refuse(), HasSubstr("CRC-32")) << "byte " << place;
+    bytes[begin + place] ^= 4;
+  }
+}
+
 TEST(ZipWriter, WritesAlignedRecordsThatAreReadBack) {
   const test::TempFolder folder;
   for (const uint64_t alignment : {64u, 4096u}) {

@@ -209,13 +209,6 @@ TEST(Run, MasterPortIsKeptForTheJobYetRankZeroCanListen) {
   EXPECT_EQ(::connect(client.get(), raw, sizeof address), 0);
 }
 
-TEST(Run, NodesShareNoMemory) {
-  const base::Output output = run_lockstep(
-      {"run", "--nproc-per-node", "2", "--local-nodes", "2", "cat", "/proc/self/maps"});
-  EXPECT_EQ(output.status.code, 0);
-  EXPECT_EQ(count(output.out, " rw-s "), 0);
-}
-
 TEST(Run, EightRanksStart) {
   const base::Output output = run_lockstep({"run", "--nproc-per-node", "8", "sh", "-c", "echo up"});
   EXPECT_EQ(output.status.code, 0);

@@ -1,10 +1,17 @@
 #include "shm/segment.h"
 
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -14,6 +21,7 @@
 #include <lockstep/base/error.h>
 
 #include "shm/child.h"
+#include "support/refused_calls.h"
 
 namespace lockstep::shm::test {
 namespace {
@@ -22,6 +30,10 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 constexpr size_t kPage = 4096;
+
+// A kernel that a signal interrupts in pieces of more than this; 0: none does.
+off_t most_at_once = 0;
+int num_interrupted = 0;
 
 template <typename Body>
 std::string io_error_of(Body body) {
@@ -143,6 +155,64 @@ TEST(Segment, RefusesWhatNoMachineHas) {
   }
 }
 
+// What create() says where the system refuses `call`, as an old kernel or a sandbox does.
+std::string refusal_without(uint32_t call, uint32_t error,
+                            std::optional<lockstep::test::ArgumentRule> only = {}) {
+  std::string text;
+  std::thread([&] {
+    lockstep::test::refuse_call(call, error, only);
+    text = io_error_of([] { Segment::create(5 * kPage); });
+  }).join();
+  return text;
+}
+
+int64_t num_open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
+}
+
+TEST(Segment, SaysWhatTheSystemRefusesAndLeavesNothingOpen) {
+  const int64_t files = num_open_files();
+  EXPECT_THAT(refusal_without(SYS_memfd_create, ENOSYS),
+              HasSubstr("shared memory: memfd_create: Function not implemented"));
+  EXPECT_THAT(refusal_without(SYS_memfd_create, EPERM), HasSubstr("Operation not permitted"));
+  EXPECT_THAT(refusal_without(SYS_fcntl, EPERM,
+                              lockstep::test::ArgumentRule{.index = 1, .value = F_ADD_SEALS}),
+              HasSubstr("shared memory: sealing: Operation not permitted"));
+  const std::string full = refusal_without(SYS_fallocate, ENOSPC);
+  EXPECT_THAT(full, HasSubstr("cannot get 20480 bytes: No space left on device"));
+  EXPECT_THAT(full, HasSubstr("free memory, or raise the memory limit"));
+  EXPECT_THAT(refusal_without(SYS_mmap, ENOMEM,
+                              lockstep::test::ArgumentRule{.index = 3, .value = MAP_SHARED}),
+              HasSubstr("cannot map 24576 bytes: Cannot allocate memory"));
+  EXPECT_EQ(num_open_files(), files);
+}
+
+TEST(Segment, AFailedRenewLeavesTheOldMemory) {
+  const auto segment = Segment::create(kPage);
+  segment->data()[7] = std::byte{7};
+  std::thread([&] {
+    lockstep::test::refuse_call(SYS_fallocate, ENOSPC);
+    EXPECT_THAT(io_error_of([&] { segment->renew(); }), HasSubstr("No space left on device"));
+  }).join();
+  const PeerSegment peer(copy_of(segment->fd()));
+  EXPECT_FALSE(peer.released());
+  EXPECT_EQ(segment->data()[7], std::byte{7});
+  EXPECT_EQ(peer.data()[7], std::byte{7});
+}
+
+TEST(Segment, IsFilledThoughSignalsInterruptIt) {
+  constexpr size_t kBytes = (1 << 20) + 5;
+  most_at_once = 64 << 10;
+  num_interrupted = 0;
+  const auto segment = Segment::create(kBytes);
+  most_at_once = 0;
+  EXPECT_GT(num_interrupted, 0);
+  struct stat status {};
+  ASSERT_EQ(::fstat(segment->fd(), &status), 0);
+  EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, kBytes) << "some of it has no memory";
+}
+
 TEST(PeerSegment, RefusesAFileThatCanShrink) {
   EXPECT_THROW(PeerSegment(memfd_of(2 * kPage, 0)), FormatError);
   EXPECT_THROW(PeerSegment(memfd_of(2 * kPage, F_SEAL_GROW)), FormatError);
@@ -177,3 +247,13 @@ TEST(PeerSegment, RefusesAHeaderThatLies) {
 
 }  // namespace
 }  // namespace lockstep::shm::test
+
+// In libc's place.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  using lockstep::shm::test::most_at_once;
+  if (most_at_once != 0 && bytes > most_at_once) {
+    ++lockstep::shm::test::num_interrupted;
+    return EINTR;
+  }
+  return ::syscall(SYS_fallocate, fd, 0, offset, bytes) == 0 ? 0 : errno;
+}

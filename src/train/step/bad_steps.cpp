@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/parse_real.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -47,17 +49,18 @@ bool BadSteps::accept(int64_t step, double grad_norm) {
 }
 
 std::string BadSteps::state() const {
-  return fmt::format("{} {} {} {:a}", num_all_, num_in_a_row_, num_good_, usual_norm_);
+  return fmt::format("{} {} {} {}", num_all_, num_in_a_row_, num_good_, usual_norm_);
 }
 
 void BadSteps::restore(const std::string& state) {
   std::istringstream stream(state);
   std::string norm;
   stream >> num_all_ >> num_in_a_row_ >> num_good_ >> norm;
-  if (!stream) {
+  const auto usual_norm = base::parse_real(norm);  // streams do not read infinities
+  if (!stream || !usual_norm) {
     throw FormatError("the checkpoint's count of bad steps is \"{}\", not four numbers", state);
   }
-  usual_norm_ = std::strtod(norm.c_str(), nullptr);  // streams do not read what "{:a}" wrote
+  usual_norm_ = *usual_norm;
 }
 
 }  // namespace lockstep::train

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/socket.h"
 #include "support/job.h"
 #include "support/nodes.h"
 #include "support/service.h"
@@ -18,8 +19,12 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
-constexpr auto kNoticeLimit = 3s;  // of a lost node
+// How a node is lost that falls silent. The launchers' own clocks say it: on a busy host the time
+// until they have ended says little.
+const std::string kSilence =
+    fmt::format("not heard of for {}", base::to_text(base::kDefaultLostAfter));
 const std::string kSecret = "0123456789abcdef0123456789abcdef";
 // What ranks do until they are stopped, after they have said that they run.
 const std::string kWait = "echo up $RANK; exec sleep 1000";
@@ -153,11 +158,10 @@ TEST_F(SeveralNodes, ALostLauncherEndsAllAndIsNamed) {
     expect_running(jobs);
     Job& killed = is_head ? *jobs.head : *jobs.other;
     Job& left = is_head ? *jobs.other : *jobs.head;
-    const auto begin = base::Clock::now();
     killed.kill(SIGKILL);
     EXPECT_NE(left.wait().shell_code(), 0);
-    EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
     EXPECT_THAT(left.err(), HasSubstr(is_head ? "the head of the job is lost" : "node 1 (node1"));
+    EXPECT_THAT(left.err(), Not(HasSubstr(kSilence))) << "its connection ends at once";
     killed.wait();
     expect_gone(jobs);
   }
@@ -166,13 +170,13 @@ TEST_F(SeveralNodes, ALostLauncherEndsAllAndIsNamed) {
 TEST_F(SeveralNodes, ACutLinkIsNoticedOnBothSides) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);
-  const auto begin = base::Clock::now();
   nodes_->cut_link(1);
   EXPECT_NE(jobs.head->wait().shell_code(), 0);
   EXPECT_NE(jobs.other->wait().shell_code(), 0);
-  EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
-  EXPECT_THAT(jobs.head->err(), AllOf(HasSubstr("node 1 (node1"), HasSubstr("is lost")));
-  EXPECT_THAT(jobs.other->err(), HasSubstr("the head of the job is lost"));
+  EXPECT_THAT(jobs.head->err(),
+              AllOf(HasSubstr("node 1 (node1"), HasSubstr("is lost"), HasSubstr(kSilence)));
+  EXPECT_THAT(jobs.other->err(),
+              AllOf(HasSubstr("the head of the job is lost"), HasSubstr(kSilence)));
   nodes_->mend_link(1);
   expect_gone(jobs);
 }
@@ -228,7 +232,7 @@ TEST_F(SeveralNodes, ASignalWhileTheHeadIsOutOfReachIsPassedOnAsItCame) {
   EXPECT_TRUE(jobs.other->wait_for_output("saw INT", 2));
   jobs.other->kill(SIGINT);
   EXPECT_EQ(jobs.other->wait().shell_code(), 130) << jobs.other->err();
-  EXPECT_THAT(jobs.other->out(), ::testing::Not(HasSubstr("saw TERM")));
+  EXPECT_THAT(jobs.other->out(), Not(HasSubstr("saw TERM")));
   jobs.head->kill(SIGKILL);
   jobs.head->wait();
   expect_gone(jobs);
@@ -238,13 +242,11 @@ TEST_F(SeveralNodes, AFrozenNodeIsLostAndEndsWhenItThaws) {
   const Pair jobs = start_both({}, kWait);
   expect_running(jobs);
   const std::vector<pid_t> frozen = jobs.other->processes();
-  const auto begin = base::Clock::now();
   for (const pid_t pid : frozen) {
     ::kill(pid, SIGSTOP);
   }
   EXPECT_NE(jobs.head->wait().shell_code(), 0);
-  EXPECT_LT(base::Clock::now() - begin, kNoticeLimit);
-  EXPECT_THAT(jobs.head->err(), HasSubstr("node 1 (node1"));
+  EXPECT_THAT(jobs.head->err(), AllOf(HasSubstr("node 1 (node1"), HasSubstr(kSilence)));
   for (const pid_t pid : frozen) {
     ::kill(pid, SIGCONT);
   }
