@@ -1,13 +1,11 @@
 #include "command_line.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
-#include "base/env.h"
 #include "base/text/text.h"
 
 namespace lockstep::app {
@@ -94,27 +92,6 @@ bool parse_only_flags(CLI::App& app, const std::vector<std::string>& arguments) 
     throw UsageError("there is no place for \"{}\" on this line", split.command[0]);
   }
   return true;
-}
-
-double size_in_bytes(const std::string& flag, const std::string& text) {
-  constexpr double kMinBytes = 1e6;
-  constexpr double kMaxBytes = 64e9;
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double bytes = number * (unit == "MB" ? 1e6 : unit == "GB" ? 1e9 : 0);
-  if (end == text.c_str() || !(bytes >= kMinBytes && bytes <= kMaxBytes)) {
-    throw UsageError("{}: \"{}\" is not a size from 1MB to 64GB; write 64MB or 1.5GB", flag, text);
-  }
-  return bytes;
-}
-
-int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max) {
-  const auto number = base::parse_integer(text, min, max);
-  if (!number) {
-    throw UsageError("{} {} is not a whole number in [{}, {}]", flag, text, min, max);
-  }
-  return *number;
 }
 
 std::string joined(const Names& names) {

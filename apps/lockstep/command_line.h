@@ -30,12 +30,6 @@ bool parse_flags(CLI::App& app, std::vector<std::string> flags);
 // Both, for a sub-command that takes nothing but flags: a word that is none is a UsageError.
 bool parse_only_flags(CLI::App& app, const std::vector<std::string>& arguments);
 
-// "64MB" or "1.5GB", from 1MB to 64GB, in bytes; throws UsageError.
-double size_in_bytes(const std::string& flag, const std::string& text);
-
-// The value of a flag as a whole number in [min, max]; throws UsageError.
-int64_t whole_number(const std::string& flag, const std::string& text, int64_t min, int64_t max);
-
 // "a, b or c".
 std::string joined(const Names& names);
 

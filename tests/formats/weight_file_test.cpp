@@ -84,7 +84,7 @@ TEST(WeightFile, ADamagedByteOfALargeTensorIsFoundWhereverItIs) {
   for (const size_t place : {size_t{0}, size_t{100'001}, size_t{1 << 20}, kBytes - 1}) {
     bytes[file.tensors[0].offset_bytes + place] ^= 1;
     EXPECT_THAT(test::refusal([&] { formats::verify_checksums(test::source_of(bytes), file); }),
-                HasSubstr("tensor \"large\" has the CRC-32"))
+                HasSubstr("tensor \"large\") has the CRC-32"))
         << "byte " << place;
     bytes[file.tensors[0].offset_bytes + place] ^= 1;
   }

@@ -215,7 +215,7 @@ TEST(AutoModel, SaysWhichConfigurationsThereAre) {
     return refusal([&] { AutoModel::from_pretrained(kGoldens + location, options); });
   };
   EXPECT_THAT(refused("gpt2", {.config = "gpt3"}),
-              AllOf(HasSubstr("no built-in configuration"), HasSubstr("did you mean gpt2?")));
+              AllOf(HasSubstr("nor a built-in configuration"), HasSubstr("did you mean gpt2?")));
   EXPECT_THAT(refused("bert_mlm/model.safetensors", {}),
               AllOf(HasSubstr("has no config.json"), HasSubstr("bert-base-uncased")));
   EXPECT_THAT(refused("gpt2", {.num_labels = 2}),
