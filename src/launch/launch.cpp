@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <unistd.h>
+#include <utility>
 
 #include <lockstep/base/error.h>
 
@@ -19,21 +20,35 @@ namespace lockstep::launch {
 
 namespace {
 
-// A filter that names a rank which no node has would hide the output that it was meant to show.
-void check_shown_ranks(const LaunchOptions& options) {
+void check_local_rank(const char* flag, int named, int num_ranks) {
+  if (named >= num_ranks) {
+    throw UsageError(
+        "{} names the local rank {}, but with {} rank{} on a node the last is {}; leave it out, or "
+        "give a larger --nproc-per-node",
+        flag, named, num_ranks, num_ranks == 1 ? "" : "s", num_ranks - 1);
+  }
+}
+
+// A flag that names a rank which no node has would hide the output that it was meant to show, or
+// leave the file empty that it was meant to fill.
+void check_output_ranks(const LaunchOptions& options) {
   int num_ranks = options.hosts.empty() ? options.procs_per_node : 0;
   for (const remote::HostEntry& host : options.hosts) {
     num_ranks = std::max(num_ranks, host.slots > 0 ? host.slots : options.procs_per_node);
   }
-  const auto& shown = options.output.shown;
-  if (options.life_fd >= 0 || shown.empty()) {
+  if (options.life_fd >= 0) {
     return;  // nodes that --hosts starts differ in size, and it has checked the largest
   }
-  if (const int last = *std::max_element(shown.begin(), shown.end()); last >= num_ranks) {
-    throw UsageError(
-        "--local-ranks-filter names the local rank {}, but with {} rank{} on a node the last is "
-        "{}; leave it out, or give a larger --nproc-per-node",
-        last, num_ranks, num_ranks == 1 ? "" : "s", num_ranks - 1);
+  const OutputOptions& output = options.output;
+  if (!output.shown.empty()) {
+    check_local_rank("--local-ranks-filter",
+                     *std::max_element(output.shown.begin(), output.shown.end()), num_ranks);
+  }
+  for (const auto& [flag, choice] :
+       {std::pair("--redirects", &output.redirects), std::pair("--tee", &output.tee)}) {
+    if (!choice->of_rank.empty()) {
+      check_local_rank(flag, choice->of_rank.rbegin()->first, num_ranks);
+    }
   }
 }
 
@@ -87,7 +102,7 @@ void check_options(const LaunchOptions& options) {
   if (options.stop_grace < options.stop_grace.zero()) {
     throw UsageError("--stop-grace is negative; 0 kills at once");
   }
-  check_shown_ranks(options);
+  check_output_ranks(options);
 }
 
 int run_job(const LaunchOptions& options) {

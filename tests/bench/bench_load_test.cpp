@@ -70,7 +70,7 @@ TEST(BenchLoad, RefusesWhatItCannotMeasure) {
     EXPECT_EQ(output.status.code, 2);
     return output.err;
   };
-  EXPECT_THAT(refused({"--size", "1.5"}), HasSubstr("write 64MB or 1.5GB"));
+  EXPECT_THAT(refused({"--size", "1.5"}), HasSubstr("or 64MB or 1.5GB"));
   EXPECT_THAT(refused({"--format", "tar"}), HasSubstr("--format"));
   EXPECT_THAT(refused({"--format", "safetensors"}), HasSubstr("--peer none"));
 }

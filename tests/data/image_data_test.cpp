@@ -318,10 +318,10 @@ TEST(ImageShards, SaysWhatIsWrongWithWhich) {
   ASSERT_EQ(data->size(), 6);
   says(0, "a.tar: sample a has no label");
   says(1, "a.tar: sample b has no picture");
-  says(2, "sample c has a label that is no whole number");
+  says(2, "sample c has a label that is not a whole number");
   says(3, "sample d: \"label\" is missing");
   says(4, "sample e: 10 bytes that begin neither");
-  says(5, "sample f has a label that is no whole number");
+  says(5, "sample f has a label that is not a whole number");
   const auto skipping = open_image_shards({shard}, {.on_corrupt = CorruptSample::Skip});
   EXPECT_TRUE(skipping->batch(keys({0, 1, 2})).target.eq(kCorruptTarget).all().item<bool>());
   EXPECT_EQ(skipping->num_corrupt(), 3);

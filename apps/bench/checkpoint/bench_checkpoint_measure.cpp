@@ -199,10 +199,12 @@ class CheckpointMeasurement {
     }
     group_.barrier();
     const double seconds = watch.seconds();
-    if (group_.rank() == 0 && is_saved && way != SyncSave::Library && !is_counted_) {
-      check_saved(path, training_.state());
+    if (group_.rank() == 0) {
+      if (is_saved && way != SyncSave::Library && !is_counted_) {
+        check_saved(path, training_.state());
+      }
+      ::unlink(path.c_str());
     }
-    ::unlink(path.c_str());
     group_.barrier();  // nobody goes on while rank 0 still checks or removes
     return is_saved ? std::optional(seconds) : std::nullopt;
   }
