@@ -74,11 +74,9 @@ class EventLog {
 
  private:
   void add(std::string line) {
-    {
-      const std::lock_guard lock(mutex_);
-      lines_.push_back(std::move(line));
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(std::move(line));
+    changed_.notify_all();  // under the lock: who has heard it may be gone with the log right after
   }
   std::mutex mutex_;
   std::condition_variable changed_;
