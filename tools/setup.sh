@@ -32,7 +32,7 @@ packages="g++ cmake ninja-build ccache python3 python3-pip unzip ca-certificates
   libssl-dev libhwloc-dev libxxhash-dev libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
   libdeflate-dev libgtest-dev libgmock-dev"
 # charliecloud-runtime, not charliecloud: that one brings Docker.
-test_packages="procps iproute2 util-linux g++-aarch64-linux-gnu python3-yaml pkgconf
+test_packages="procps iproute2 locales util-linux g++-aarch64-linux-gnu python3-yaml pkgconf
   slurm-client openmpi-bin libopenmpi-dev openssh-client squashfs-tools squashfuse charliecloud-runtime busybox-static
   mmdebstrap clang libclang-rt-dev"
 service_packages="munge slurmctld slurmd openssh-server" # tests start and stop these themselves
