@@ -27,7 +27,7 @@ requirements:
 setup: ## install what is missing: Debian packages, libtorch in .deps/, what the tests need
 	@tools/setup.sh --tests
 
-build: build/release/build.ninja ## build everything (preset release)
+build: build/release/build.ninja ## build everything: programs, examples, tests (preset release)
 	@tools/build.py build/release -j $(JOBS)
 
 train: build/release/build.ninja ## train the built-in example on two emulated nodes of four ranks
@@ -45,11 +45,11 @@ check: build/release/build.ninja ## build and run what a change most likely brea
 	ctest --preset release -C check -L '^check$$' -j 2 --output-on-failure $(ARGS)
 
 perf: build/release/build.ninja ## hold the published ratios against what this machine measures, in minutes
-	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch
+	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch lockstep-bench
 	bench/perf_gate.py $(BIN)/lockstep
 
 install: build/release/build.ninja ## install programs, headers and archives into PREFIX (docs/package.md)
-	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch
+	@tools/build.py build/release -j $(JOBS) lockstep lockstep-torch lockstep-bench lockstep-explain
 	cmake --install build/release --prefix $(PREFIX)
 
 core: build/core/build.ninja ## build and test only the areas that need no libtorch

@@ -3,7 +3,7 @@
 
     torchrun --standalone --nproc-per-node 8 bench/ddp_job.py
 
-The same 26 steps of the same model as lockstep-torch's (apps/lockstep-torch/bench_launch_job.cpp):
+The same 26 steps of the same model as lockstep-bench's (apps/bench/launch/bench_launch_job.cpp):
 both print the same losses.
 """
 import os

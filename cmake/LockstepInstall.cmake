@@ -1,4 +1,4 @@
-# `cmake --install`: the two programs, the archives of the public API with its headers, what find_package
+# `cmake --install`: the programs, the archives of the public API with its headers, what find_package
 # and pkg-config read, recipes and documents. Everything refers to its neighbours by relative paths, so
 # the tree may be moved. libtorch is not part of it, but for the component libtorch:
 #
@@ -19,10 +19,11 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/lockstep DESTINATION ${CMAKE_INS
 
 install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 set_target_properties(lockstep PROPERTIES INSTALL_RPATH "")
-if(TARGET lockstep-torch)
-  install(TARGETS lockstep-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(LOCKSTEP_WITH_TORCH)
+  set(rank_programs lockstep-torch lockstep-bench lockstep-explain)
+  install(TARGETS ${rank_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR} OUTPUT_VARIABLE to_lib)
-  set_target_properties(lockstep-torch PROPERTIES
+  set_target_properties(${rank_programs} PROPERTIES
     INSTALL_RPATH "$ORIGIN/${to_lib}/lockstep/libtorch/torch/lib;${LOCKSTEP_TORCH}/lib")
 endif()
 

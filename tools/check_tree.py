@@ -284,7 +284,7 @@ class Checker:
                                f"it may use: {MAY_USE.get(name) or 'no other area'}")
                 if kind == "program" and name == TORCH_FREE_PROGRAM and used in MAY_USE.keys() - NO_TORCH:
                     self._fail(place, 1, f"{name} starts without libtorch and may not use {used}",
-                               "put the sub-command into lockstep-torch")
+                               "put the sub-command into a program of its own, as lockstep-torch")
         for name in self.files:
             if name.split("/")[0] in {"src", "apps", "tests", "examples"} \
                     and Path(name).suffix in {".cpp", ".cu"} \

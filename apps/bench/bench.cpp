@@ -18,7 +18,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -86,7 +86,7 @@ void add_flags(CLI::App& app, Request& request) {
   app.add_option("--dtype", plan.dtype, "Type of the elements")->check(CLI::IsMember(kTypes));
   app.add_option("--wire", plan.wire, "In what form float32 goes between nodes")
       ->check(CLI::IsMember(kWires));
-  app.add_option("--repeats", plan.repeats, "The median of so many medians counts")
+  app.add_option("--repeats", plan.repeats, "How often to measure; the median of medians counts")
       ->check(CLI::Range(1, kMaxRepeats));
   app.add_option("--peer", plan.peers,
                  "Whom to measure beside us, as gloo,openmpi; MPIs only for an all-reduce on one "
@@ -285,7 +285,7 @@ int bench(const Arguments& arguments) {
                          .num_cores = base::num_usable_cores()});
   check_found(*request, mpi.search());
   take_found(request->plan, mpi.search());
-  const std::string program = find_torch_program();
+  const std::string program = find_sibling("lockstep-bench");
   std::optional<BenchNetwork> network;
   if (!request->plan.rate.empty()) {
     network.emplace(request->plan.nodes, request->plan.rate);

@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "doctor/doctor_hosts.h"
 #include "doctor/doctor_serve.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -74,7 +74,7 @@ int doctor(const Arguments& arguments) {
     return 0;
   }
   if (flags.serve) {
-    return doctor::serve_doctor({.torch_program = torch_program_path()});
+    return doctor::serve_doctor({.torch_program = sibling_path("lockstep-torch")});
   }
   if (!flags.hosts.empty() || !flags.hostfile.empty()) {
     return examine_hosts(flags);
@@ -82,7 +82,7 @@ int doctor(const Arguments& arguments) {
   if (!flags.path.empty()) {
     throw UsageError("--path is about several hosts; name them by --hosts or --hostfile");
   }
-  const auto checks = doctor::run_checks({.torch_program = torch_program_path()});
+  const auto checks = doctor::run_checks({.torch_program = sibling_path("lockstep-torch")});
   fmt::print("{}", flags.as_json ? doctor::checks_json(checks) : doctor::checks_table(checks));
   return doctor::is_healthy(checks) ? 0 : 1;
 }

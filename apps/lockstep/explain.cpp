@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "commands.h"
 #include "launch/launch.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -37,7 +37,7 @@ std::optional<std::string> gradients_argument(const Arguments& arguments) {
   return std::nullopt;
 }
 
-// One rank per row of --gradients. Read here and not by lockstep-torch: asking it would load
+// One rank per row of --gradients. Read here and not by lockstep-explain: asking it would load
 // libtorch once more, a quarter of a second, before the first rank starts.
 int num_ranks(const Arguments& arguments) {
   const auto text = gradients_argument(arguments);
@@ -71,7 +71,7 @@ bool asks_for_help(const Arguments& arguments) {
 
 int explain(const Arguments& arguments) {
   if (base::Env().has("LOCKSTEP_RANK") || asks_for_help(arguments)) {
-    return exec_torch_program("explain", arguments);
+    return exec_sibling("lockstep-explain", "explain", arguments);
   }
   const int nodes = is_told_on_nodes(arguments) ? kNodes : 1;
   launch::LaunchOptions options{.name = "lockstep explain",
@@ -79,7 +79,7 @@ int explain(const Arguments& arguments) {
                                 .local_nodes = nodes,
                                 .output = {.prefix = false},
                                 .quiet_code = 2,  // a mistake in the arguments, told by rank 0
-                                .command = {find_torch_program(), "explain"}};
+                                .command = {find_sibling("lockstep-explain"), "explain"}};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   return launch::run_job(options);
 }

@@ -4,9 +4,10 @@
 #include <cctype>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
+
+#include "base/text/utf8.h"
 
 namespace lockstep::remote {
 
@@ -35,9 +36,7 @@ bool travels(const std::string& name) {
 }
 
 void check_utf8(const std::string& name, const std::string& value) {
-  try {
-    nlohmann::json(value).dump();
-  } catch (const nlohmann::json::type_error&) {
+  if (!base::is_utf8(value)) {
     throw UsageError("the value of {} is not UTF-8 and cannot go to other hosts; unset it here",
                      name);
   }

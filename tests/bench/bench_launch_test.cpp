@@ -1,4 +1,4 @@
-// `lockstep bench launch` as a user runs it; its own job needs lockstep-torch.
+// `lockstep bench launch` as a user runs it; its own job needs lockstep-bench.
 
 #include <algorithm>
 #include <filesystem>
@@ -68,7 +68,7 @@ class Standin {
 };
 
 TEST(BenchLaunch, ThePeersJobsAreMeasuredBesideOurs) {
-  const Standin peer(std::string(LOCKSTEP_BIN_DIR) + "/lockstep-torch bench launch");
+  const Standin peer(std::string(LOCKSTEP_BIN_DIR) + "/lockstep-bench bench launch");
   const base::Output output = bench_launch({"--ranks=2", "--repeats=1", "--torchrun", peer.path()});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("2 ranks, medians of 1\n"));

@@ -1,5 +1,5 @@
-// The sub-commands that need tensors hand over to lockstep-torch beside lockstep. Here a script
-// plays it: what is tested is who starts it, how often and with what.
+// The sub-commands that need tensors hand over to a program beside lockstep. Here a script plays
+// it: what is tested is who starts it, how often and with what.
 
 #include <filesystem>
 
@@ -18,8 +18,10 @@ class TorchCommand : public ::testing::Test {
  protected:
   TorchCommand() {
     std::filesystem::copy_file(lockstep_program(), program_);
-    folder_.file("lockstep-torch",
-                 "#!/bin/sh\necho \"$* rank=$RANK of=$WORLD_SIZE\"\nexit ${CODE:-0}\n", 0755);
+    for (const char* program : {"lockstep-torch", "lockstep-explain", "lockstep-bench"}) {
+      folder_.file(program, "#!/bin/sh\necho \"$* rank=$RANK of=$WORLD_SIZE\"\nexit ${CODE:-0}\n",
+                   0755);
+    }
   }
 
   base::Output run(Text arguments, std::map<std::string, std::string> env = {}) {
@@ -81,15 +83,43 @@ TEST_F(TorchCommand, AFailureSpeaksOfExplain) {
   EXPECT_THAT(output.err, HasSubstr("lockstep explain: rank "));
 }
 
-TEST_F(TorchCommand, WithoutLockstepTorchOneSentence) {
-  std::filesystem::remove(folder_.path() + "/lockstep-torch");
-  for (const Text& arguments :
-       {Text{"train", "x"}, Text{"explain", "average"}, Text{"explain", "--help"}}) {
-    const base::Output output = run(arguments);
-    EXPECT_EQ(output.status.code, 2);
-    EXPECT_THAT(output.err, HasSubstr("/lockstep-torch is missing"));
-    EXPECT_THAT(output.err, HasSubstr("make setup"));
-    EXPECT_EQ(lines(output.err).size(), 1u);
+TEST_F(TorchCommand, BenchIsAProgramOfItsOwn) {
+  EXPECT_THAT(run({"bench", "data"}).out, HasSubstr("bench data {"));
+}
+
+struct Missing {
+  Text arguments;
+  std::string program;
+};
+
+const Missing kMissing[] = {
+    {{"train", "x"}, "lockstep-torch"},           {{"eval", "x"}, "lockstep-torch"},
+    {{"bench", "data"}, "lockstep-bench"},        {{"bench", "allreduce"}, "lockstep-bench"},
+    {{"explain", "average"}, "lockstep-explain"}, {{"explain", "--help"}, "lockstep-explain"}};
+
+void expect_missing(const base::Output& output, const Missing& missing, const char* way) {
+  EXPECT_EQ(output.status.code, 2);
+  EXPECT_THAT(output.err, HasSubstr("/" + missing.program + " is missing"));
+  EXPECT_THAT(output.err, HasSubstr(way));
+  EXPECT_EQ(lines(output.err).size(), 1u);
+}
+
+TEST_F(TorchCommand, AfterMakeTrainOneSentenceSaysHowToBuildTheRest) {
+  std::filesystem::remove(folder_.path() + "/lockstep-bench");
+  std::filesystem::remove(folder_.path() + "/lockstep-explain");
+  for (const Missing& missing : kMissing) {
+    if (missing.program != "lockstep-torch") {
+      expect_missing(run(missing.arguments), missing, "`make build` builds the rest");
+    }
+  }
+}
+
+TEST_F(TorchCommand, WithoutLibtorchOneSentence) {
+  for (const char* program : {"lockstep-torch", "lockstep-bench", "lockstep-explain"}) {
+    std::filesystem::remove(folder_.path() + "/" + program);
+  }
+  for (const Missing& missing : kMissing) {
+    expect_missing(run(missing.arguments), missing, "make setup");
   }
 }
 
@@ -98,6 +128,16 @@ TEST_F(TorchCommand, DoctorAsksItForItsVersion) {
   const base::Output output = run({"doctor"});
   EXPECT_THAT(output.out, HasSubstr("libtorch 2.11.0"));
   EXPECT_THAT(output.out, HasSubstr("Gloo inside"));
+}
+
+TEST(TorchProgram, TellsWhatItRunsOn) {
+  const base::Output output =
+      base::run_process({.argv = {LOCKSTEP_BIN_DIR "/lockstep-torch", "--version"}},
+                        base::Deadline::after(kPatience));
+  EXPECT_TRUE(output.status.ok()) << output.err;
+  for (const char* part : {"libtorch 2.11.0", "Gloo available", "CPU capability"}) {
+    EXPECT_THAT(output.out, HasSubstr(part));
+  }
 }
 
 }  // namespace

@@ -205,7 +205,8 @@ class InstalledPackage(unittest.TestCase):
         def headers(folder):
             return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         self.assertEqual(headers(self.prefix / "include"), headers(ROOT / "include"))
-        self.assertEqual(sorted(p.name for p in (self.prefix / "bin").iterdir()), ["lockstep", "lockstep-torch"])
+        self.assertEqual(sorted(p.name for p in (self.prefix / "bin").iterdir()),
+                         ["lockstep", "lockstep-bench", "lockstep-explain", "lockstep-torch"])
         archives = {p.name for p in (self.prefix / "lib").glob("*.a")}
         self.assertIn("liblockstep_train.a", archives)
         self.assertFalse(archives & {"liblockstep_launch.a", "liblockstep_explain.a", "liblockstep_test_support.a"})
@@ -222,7 +223,8 @@ class InstalledPackage(unittest.TestCase):
             for place in (options.build.resolve(), options.build, ROOT, self.work / "stage", "/opt/first"):
                 self.assertNotIn(str(place), text, path)
         self.assertEqual(self.run_path("lockstep"), "")
-        self.assertEqual(self.run_path("lockstep-torch"), f"$ORIGIN/../{BUNDLED}/lib:{options.torch}/lib")
+        for program in ("lockstep-bench", "lockstep-explain", "lockstep-torch"):
+            self.assertEqual(self.run_path(program), f"$ORIGIN/../{BUNDLED}/lib:{options.torch}/lib")
 
     def run_path(self, program):
         text = self.check("readelf", "-d", self.prefix / "bin" / program)

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-// Runs one rank of `lockstep bench`, as `lockstep-torch bench PLAN`, `bench ddp PLAN` and so on.
+// Runs one rank of `lockstep bench`, as `lockstep-bench bench PLAN`, `bench ddp PLAN` and so on.
 // Returns the exit code.
 int bench_command(int argc, char** argv);
 

@@ -6,7 +6,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -54,7 +54,7 @@ void add_flags(CLI::App& app, Request& request) {
                  "allows")
       ->check(CLI::Range(1, kMaxStepMs));
   app.add_option("--folder", plan.folder, "Where to save")->type_name("DIR");
-  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+  app.add_option("--repeats", plan.repeats, "How often to measure; the median counts")
       ->check(CLI::Range(1, kMaxRepeats));
   add_json_flag(app, plan.json);
   app.footer(kExamples);
@@ -76,11 +76,11 @@ int bench_checkpoint(const Arguments& arguments) {
   if (!request) {
     return 0;
   }
-  return launch::run_job(
-      {.name = "lockstep bench",
-       .procs_per_node = request->num_ranks,
-       .output = {.prefix = false},
-       .command = {find_torch_program(), "bench", "checkpoint", plan_text(request->plan)}});
+  const std::string program = find_sibling("lockstep-bench");
+  return launch::run_job({.name = "lockstep bench",
+                          .procs_per_node = request->num_ranks,
+                          .output = {.prefix = false},
+                          .command = {program, "bench", "checkpoint", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

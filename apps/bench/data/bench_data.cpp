@@ -5,7 +5,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "data_peer.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -43,7 +43,7 @@ void add_flags(CLI::App& app, DataBenchPlan& plan) {
       ->check(CLI::Range(0, kMaxWorkers));
   app.add_option("--batch", plan.batch_size, "Samples of a batch")
       ->check(CLI::Range(int64_t{1}, kMaxBatch));
-  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+  app.add_option("--repeats", plan.repeats, "How often to measure; the median counts")
       ->check(CLI::Range(1, kMaxRepeats));
   app.add_option("--peer", plan.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
   app.add_option("--peer-python", plan.python,
@@ -64,7 +64,7 @@ int bench_data(const Arguments& arguments) {
   if (!parse_only_flags(app, arguments)) {
     return 0;
   }
-  return exec_torch_program("bench", {"data", plan_text(plan)});
+  return exec_sibling("lockstep-bench", "bench", {"data", plan_text(plan)});
 }
 
 }  // namespace lockstep::app

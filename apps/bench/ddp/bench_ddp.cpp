@@ -8,7 +8,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "launch/launch.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -50,7 +50,7 @@ void add_flags(CLI::App& app, Request& request) {
   app.add_option("--peer", plan.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
   app.add_option("--steps", plan.steps, "Timed steps of each variant, all repeats together")
       ->check(CLI::Range(1, kMaxSteps));
-  app.add_option("--repeats", plan.repeats, "The median of so many medians counts")
+  app.add_option("--repeats", plan.repeats, "How often to measure; the median of medians counts")
       ->check(CLI::Range(1, kMaxSteps));
   add_json_flag(app, plan.json);
   app.footer(kExamples);
@@ -84,7 +84,7 @@ int bench_ddp(const Arguments& arguments) {
       {.name = "lockstep bench",
        .procs_per_node = request->num_ranks,
        .output = {.prefix = false},
-       .command = {find_torch_program(), "bench", "ddp", plan_text(request->plan)}});
+       .command = {find_sibling("lockstep-bench"), "bench", "ddp", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

@@ -14,7 +14,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "image/tools.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -76,7 +76,7 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   show_defaults(app);
   app.add_option("--ranks", request.bench.num_ranks, "Ranks of each job")
       ->check(CLI::Range(2, kMaxRanks));
-  app.add_option("--repeats", request.bench.repeats, "Rounds, of which the median counts")
+  app.add_option("--repeats", request.bench.repeats, "How often to measure; the median counts")
       ->check(CLI::Range(1, kMaxRepeats));
   app.add_option("--peer", request.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
   app.add_option("--torchrun", request.bench.torchrun, "Where it is, if not in PATH")
@@ -86,7 +86,7 @@ std::optional<Request> parse_request(const Arguments& arguments) {
   if (!parse_only_flags(app, arguments)) {
     return std::nullopt;
   }
-  find_torch_program();  // said before a missing torchrun, which is no mistake
+  find_sibling("lockstep-bench");  // said before a missing torchrun, which is no mistake
   request.bench.torchrun = find_peer(request);
   return request;
 }

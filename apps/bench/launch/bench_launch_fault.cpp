@@ -16,7 +16,7 @@
 #include "base/env.h"
 #include "base/process/process.h"
 #include "bench/launch/bench_launch.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 

@@ -9,7 +9,7 @@
 #include "bench/launch/bench_launch.h"
 #include "ddp_job.h"
 #include "memory_file.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -116,7 +116,7 @@ class Rounds {
   }
 
   const LaunchBench bench_;
-  const std::string program_ = find_torch_program();
+  const std::string program_ = find_sibling("lockstep-bench");
   const MemoryFile script_{"ddp_job.py", kDdpJobScript};  // torchrun wants a path
   const Text ours_ = {base::own_program(), "run", "--nproc-per-node",
                       std::to_string(bench_.num_ranks)};

@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "launch/launch.h"
 #include "load_peer.h"
-#include "torch_program.h"
+#include "sibling_program.h"
 
 namespace lockstep::app {
 
@@ -61,7 +61,7 @@ void add_flags(CLI::App& app, Request& request) {
                  "The Python that has torch; one without it is left out")
       ->type_name("PATH");
   app.add_option("--folder", plan.folder, "Where to make the file")->type_name("DIR");
-  app.add_option("--repeats", plan.repeats, "The median of so many counts")
+  app.add_option("--repeats", plan.repeats, "How often to measure; the median counts")
       ->check(CLI::Range(1, kMaxRepeats));
   app.add_flag("--fresh-memory", plan.fresh_memory,
                "Load into parameters that were never written to, here and at the peer: the kernel "
@@ -101,7 +101,7 @@ int bench_load(const Arguments& arguments) {
       {.name = "lockstep bench",
        .procs_per_node = request->num_ranks,
        .output = {.prefix = false},
-       .command = {find_torch_program(), "bench", "load", plan_text(request->plan)}});
+       .command = {find_sibling("lockstep-bench"), "bench", "load", plan_text(request->plan)}});
 }
 
 }  // namespace lockstep::app

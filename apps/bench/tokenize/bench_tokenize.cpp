@@ -68,10 +68,10 @@ void add_flags(CLI::App& app, Request& request) {
       ->check(CLI::IsMember(kScripts));
   app.add_option("--megabytes", request.megabytes, "How much text is generated, in 10^6 bytes")
       ->check(CLI::Range(int64_t{1}, kMaxMegabytes));
-  app.add_option("--repeats", request.repeats, "Rounds, of which the median counts")
+  app.add_option("--repeats", request.repeats, "How often to measure; the median counts")
       ->check(CLI::Range(1, kMaxRepeats));
   app.add_option("--peer", request.peer, "Whom to measure beside us")->check(CLI::IsMember(kPeers));
-  app.add_option("--peer-python", request.python, "A Python that has it, if python3 has it not")
+  app.add_option("--peer-python", request.python, "A Python that has it, if python3 does not")
       ->type_name("PATH");
   add_json_flag(app, request.json);
   app.footer(kExamples);

@@ -49,8 +49,8 @@ void Coordinator::fail(bool is_membership, Time now, int gone_rank) {
   }
   if (start_anew) {
     actions_.say(make_report(options_.name, ranks_to_be_stopped(gone_rank), told_cause()).text);
-    say(is_free ? "starting all ranks anew without it"
-                : fmt::format("starting all ranks anew (restart {} of {})", restarts_,
+    say(is_free ? "restarting all ranks without it"
+                : fmt::format("restarting all ranks (restart {} of {})", restarts_,
                               options_.max_restarts));
   }
   stop(start_anew, now);
@@ -102,7 +102,7 @@ void Coordinator::lose(MemberId id, const std::string& why, Time now) {
     } else if (is_elastic() && !start_anew_ && has_failed()) {
       // A rank that fails because its peer's host is gone is often heard of before the silence of
       // that host is long enough.
-      say(fmt::format("{} is lost: {}; starting all ranks anew without it", who(member), why));
+      say(fmt::format("{} is lost: {}; restarting all ranks without it", who(member), why));
       start_anew_ = true;
     }
     settle(now);

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/secret.h"
+#include "base/text/utf8.h"
 #include "launch/scheduler/emit.h"
 
 namespace lockstep::launch {
@@ -19,12 +20,10 @@ constexpr int kPort = 29400;
 
 // A YAML string: a JSON string is one, but for letters that YAML does not want to see as they are.
 std::string yaml_string(const std::string& text) {
-  std::string json;
-  try {
-    json = nlohmann::json(text).dump();
-  } catch (const nlohmann::json::type_error&) {
+  if (!base::is_utf8(text)) {
     throw UsageError("--emit kubernetes: an argument is not UTF-8, which YAML must be: {}", text);
   }
+  const std::string json = nlohmann::json(text).dump();
   std::string yaml;
   for (size_t at = 0; at < json.size(); ++at) {
     const auto byte = static_cast<unsigned char>(json[at]);

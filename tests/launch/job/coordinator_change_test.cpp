@@ -92,7 +92,7 @@ TEST_F(JobTest, AMemberThatJoinsTwiceIsLost) {
   join(1);
   EXPECT_THAT(hung_up_, ElementsAre(1u));
   EXPECT_THAT(said_, HasSubstr("is lost: it joined twice"));
-  EXPECT_THAT(said_, HasSubstr("starting all ranks anew without it"));
+  EXPECT_THAT(said_, HasSubstr("restarting all ranks without it"));
 }
 
 TEST_F(JobTest, ARankThatFailsWhileAskedToEndDoesNotChangeTheVerdict) {

@@ -1,0 +1,14 @@
+// lockstep-explain: one rank of `lockstep explain`. The lessons are in src/explain.
+
+#include "explain_command.h"
+#include "rank_program.h"
+
+namespace {
+
+constexpr lockstep::app::RankCommand kCommands[] = {{"explain", lockstep::explain_command}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::app::run_rank_program("lockstep-explain", kCommands, argc, argv);
+}
