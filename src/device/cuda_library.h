@@ -1,0 +1,19 @@
+#pragma once
+
+// libtorch's CUDA library, loaded while the program runs.
+
+#include <string>
+
+namespace lockstep::device {
+
+// Loads it where a driver is and LOCKSTEP_DEVICE does not forbid it; only the first call does
+// anything. Returns why CUDA cannot be used; empty if it can.
+//
+// libtorch asks once whether it has CUDA, and keeps the answer for good. So whoever asks first must
+// find the library loaded: linking this file makes libtorch's own first question load it.
+const std::string& load_cuda();
+
+// Where libtorch's libraries are: the folder of the libtorch_cpu.so in this process.
+std::string libtorch_folder();
+
+}  // namespace lockstep::device

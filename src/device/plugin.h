@@ -1,0 +1,26 @@
+#pragma once
+
+// lockstep's own CUDA code, in a library of its own that is loaded where a driver is.
+
+#include <string>
+
+#include "device/plugin_api.h"
+
+namespace lockstep::device {
+
+// Looks for liblockstep_cuda.so: LOCKSTEP_CUDA_PLUGIN, then beside the program, then in the folders
+// where `make install` puts it. Loads it after libtorch's CUDA library; only the first call does
+// anything. Throws UsageError if LOCKSTEP_CUDA_PLUGIN names a file that cannot be loaded, or if the
+// plug-in is of another version.
+void load_plugin();
+
+// Null where there is none: everything works without it, more slowly.
+const LockstepCudaPlugin* plugin();
+
+// What plugin() is, in words: its path, or why there is none.
+std::string plugin_state();
+
+// Throws InternalError if a function of the plug-in has failed.
+void check_plugin(const char* error, const char* what);
+
+}  // namespace lockstep::device
