@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <thread>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -9,7 +8,6 @@
 
 #include "comm/backends/backend.h"
 #include "comm/start/connect.h"
-#include "comm/work/callback_pool.h"
 
 namespace lockstep {
 namespace {
@@ -18,8 +16,8 @@ void check_tensor(const at::Tensor& tensor, const char* operation, const char* r
   if (!tensor.defined()) {
     throw UsageError("{}: {} is an undefined tensor", operation, role);
   }
-  if (!tensor.device().is_cpu()) {
-    throw UsageError("{}: {} is on {}; this group moves CPU tensors only: copy it with .cpu()",
+  if (!tensor.is_cpu() && !tensor.is_cuda()) {
+    throw UsageError("{}: {} is on {}; a group moves tensors of the CPU and of CUDA: copy it there",
                      operation, role, tensor.device().str());
   }
   if (tensor.layout() != at::kStrided) {
@@ -69,10 +67,14 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* operatio
   }
 }
 
-void check_same_type(const at::Tensor& output, const at::Tensor& input, const char* operation) {
+void check_alike(const at::Tensor& output, const at::Tensor& input, const char* operation) {
   if (output.scalar_type() != input.scalar_type()) {
     throw UsageError("{}: output is {} and input {}; they must be of one type", operation,
                      c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
+  }
+  if (output.device() != input.device()) {
+    throw UsageError("{}: output is on {} and input on {}; they must be on one device", operation,
+                     output.device().str(), input.device().str());
   }
 }
 
@@ -172,7 +174,7 @@ comm::Call broadcast_call(const at::Tensor& tensor, const BroadcastOptions& opti
 comm::Call all_gather_call(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
   check_tensor(input, "all_gather", "input");
   check_tensor(output, "all_gather", "output");
-  check_same_type(output, input, "all_gather");
+  check_alike(output, input, "all_gather");
   check_times(output, input, size, "all_gather", "output", "input");
   check_overlap(output, input, rank, "all_gather");
   return {.operation = comm::Operation::AllGather, .input = input, .output = output};
@@ -182,7 +184,7 @@ comm::Call reduce_scatter_call(const at::Tensor& output, const at::Tensor& input
                                const ReduceOptions& options, int rank, int size) {
   check_tensor(input, "reduce_scatter", "input");
   check_tensor(output, "reduce_scatter", "output");
-  check_same_type(output, input, "reduce_scatter");
+  check_alike(output, input, "reduce_scatter");
   check_times(input, output, size, "reduce_scatter", "input", "output");
   check_reducible(input, options.op, "reduce_scatter");
   check_overlap(input, output, rank, "reduce_scatter");
@@ -196,7 +198,7 @@ comm::Call all_to_all_call(const at::Tensor& output, const at::Tensor& input,
                            const AllToAllOptions& options, int rank, int size) {
   check_tensor(input, "all_to_all", "input");
   check_tensor(output, "all_to_all", "output");
-  check_same_type(output, input, "all_to_all");
+  check_alike(output, input, "all_to_all");
   comm::Call call{.operation = comm::Operation::AllToAll, .input = input, .output = output};
   call.input_splits = element_splits(input, options.input_splits, size, "input");
   call.output_splits = element_splits(output, options.output_splits, size, "output");
@@ -237,36 +239,6 @@ comm::Call recv_call(const at::Tensor& tensor, int from, const MessageOptions& o
 }
 
 }  // namespace
-
-void Work::wait() {
-  if (state_) {
-    state_->wait(base::Deadline::never());
-  }
-}
-
-bool Work::wait_for(std::chrono::milliseconds limit) {
-  return !state_ || state_->wait(base::Deadline::after(limit));
-}
-bool Work::done() const {
-  return !state_ || state_->done();
-}
-void Work::on_done(std::function<void(std::exception_ptr)> callback) {
-  if (!state_) {
-    comm::run_callback_here([&] { callback(nullptr); });
-    return;
-  }
-  // Only what is called from inside this call, because it is done, runs on this thread.
-  const auto is_inside = std::make_shared<bool>(true);
-  state_->on_done([callback = std::move(callback), is_inside,
-                   caller = std::this_thread::get_id()](const std::exception_ptr& error) {
-    if (std::this_thread::get_id() == caller && *is_inside) {
-      comm::run_callback_here([&] { callback(error); });
-    } else {
-      comm::run_callback([callback, error] { callback(error); });
-    }
-  });
-  *is_inside = false;
-}
 
 Group::Group(std::shared_ptr<comm::Backend> backend) : backend_(std::move(backend)) {}
 

@@ -20,6 +20,7 @@ class EveryBackend : public ::testing::TestWithParam<Setting> {
   void run(int world, Body body, RunOptions options = {}) {
     options.nodes = std::min(GetParam().nodes, world);
     options.backend = GetParam().backend;
+    options.staged = GetParam().staged;
     run_ranks(world, body, options);
   }
   bool is_gloo() const { return GetParam().backend == BackendChoice::Gloo; }

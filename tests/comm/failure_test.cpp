@@ -352,7 +352,7 @@ TEST_P(Failure, EveryDifferenceIsNamedWithBothCalls) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(On, Failure, ::testing::ValuesIn(testing_support::kEveryBackend),
+INSTANTIATE_TEST_SUITE_P(On, Failure, ::testing::ValuesIn(testing_support::kEveryWay),
                          testing_support::name_of);
 
 }  // namespace

@@ -199,20 +199,21 @@ TEST_P(Operations, TagsKeepMessagesApart) {
 
 TEST_P(Operations, BarrierLetsNobodyThroughEarly) {
   for (const int world : kWorlds) {
-    run(world, [](Group& group) {
-      if (group.size() == 1) {
-        group.barrier();
-        return;
-      }
-      Store store = group.store();
-      for (int round = 0; round < 3; ++round) {
-        const std::string key = group.backend_name() + "/barrier/" + std::to_string(group.size()) +
-                                "/" + std::to_string(round);
-        store.add(key, 1);
-        group.barrier();
-        EXPECT_EQ(store.add(key, 0), group.size());
-      }
-    });
+    run(world,
+        [](Group& group) {
+          if (group.size() == 1) {
+            group.barrier();
+            return;
+          }
+          Store store = group.store();
+          for (int round = 0; round < 3; ++round) {
+            const std::string key = fmt::format("{}/barrier/{}", rank_argument(), round);
+            store.add(key, 1);
+            group.barrier();
+            EXPECT_EQ(store.add(key, 0), group.size());
+          }
+        },
+        {.argument = GetParam().name});
   }
 }
 
@@ -339,7 +340,7 @@ TEST_P(Operations, AveragesOfLargeHalvesFit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(On, Operations, ::testing::ValuesIn(testing_support::kEveryBackend),
+INSTANTIATE_TEST_SUITE_P(On, Operations, ::testing::ValuesIn(testing_support::kEveryWay),
                          testing_support::name_of);
 
 }  // namespace

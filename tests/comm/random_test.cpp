@@ -206,7 +206,7 @@ TEST_P(RandomSchedules, GiveTheRightResults) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(On, RandomSchedules, ::testing::ValuesIn(testing_support::kEveryBackend),
+INSTANTIATE_TEST_SUITE_P(On, RandomSchedules, ::testing::ValuesIn(testing_support::kEveryWay),
                          testing_support::name_of);
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(GroupChecks, TensorsThatCannotBeSent) {
   expect_usage_error([&](Group& g) { g.all_reduce(at::zeros({2}, at::kComplexFloat)); },
                      "supported are float32");
   expect_usage_error([&](Group& g) { g.all_reduce(at::zeros({2}, at::kMeta)); },
-                     "CPU tensors only");
+                     "of the CPU and of CUDA");
 }
 
 TEST(GroupChecks, ReductionsThatMakeNoSense) {

@@ -16,7 +16,10 @@
 #include "base/env.h"
 #include "base/secret.h"
 #include "base/store/store_server.h"
+#include "comm/backends/staged_backend.h"
+#include "comm/start/connect.h"
 #include "support/json_channel.h"
+#include "support/late_copies.h"
 #include "support/nursery.h"
 
 namespace lockstep::testing_support {
@@ -67,6 +70,21 @@ Json run_body(RankBody body, Group& group) {
   return failures;
 }
 
+// Of the kind that RunOptions ask for.
+Group make_group_of(const Json& kind, const Store& store, GroupOptions options) {
+  options.timeout = 30s;
+  options.backend = static_cast<BackendChoice>(kind.at("backend").get<int>());
+  if (!kind.at("staged") || options.size == 1) {
+    return make_group(store, options);
+  }
+  // Pieces are small, so that many are under way at once and the last is shorter.
+  return Group(comm::make_staged_backend(
+      {.carrier = comm::connect_group({.store = store, .group = options}).backend,
+       .make_copies = make_late_copies,
+       .is_staged = [](const at::Tensor& /*tensor*/) { return true; },
+       .piece_bytes = 100'000}));
+}
+
 int rank_main(int channel) {
   const base::Env env;
   const int rank = static_cast<int>(*env.integer("LOCKSTEP_RANK", 0, 1000));
@@ -77,7 +95,7 @@ int rank_main(int channel) {
                                       .job_id = *env.text("LOCKSTEP_JOB_ID"),
                                       .secret = *env.text("LOCKSTEP_JOB_SECRET")});
   std::unique_ptr<Group> group;
-  int backend = -1;  // of that group
+  Json kind;  // of that group
   for (;;) {
     const Json command = receive_json(channel).json;
     if (!command.is_object()) {
@@ -86,15 +104,11 @@ int rank_main(int channel) {
     argument_slot() = command.at("argument");
     Json failures;
     try {
-      if (!group || backend != command.at("backend").get<int>()) {
-        backend = command.at("backend");
+      if (!group || kind != command.at("kind")) {
+        kind = command.at("kind");
         group.reset();
         group = std::make_unique<Group>(
-            make_group(store, {.name = command.at("group"),
-                               .rank = rank,
-                               .size = size,
-                               .timeout = 30s,
-                               .backend = static_cast<BackendChoice>(backend)}));
+            make_group_of(kind, store, {.name = command.at("group"), .rank = rank, .size = size}));
       }
       failures = run_body(body_at(command.at("place").get<std::ptrdiff_t>()), *group);
     } catch (const Error& error) {
@@ -128,10 +142,11 @@ class Fleet {
 
   // True if the ranks may be used again; those that were to die are started anew.
   bool run(RankBody body, const RunOptions& options) {
-    const Json command = {{"place", place_of(body)},
-                          {"argument", options.argument},
-                          {"backend", static_cast<int>(options.backend)},
-                          {"group", fmt::format("case-{}", num_cases_++)}};
+    const Json command = {
+        {"place", place_of(body)},
+        {"argument", options.argument},
+        {"kind", {{"backend", static_cast<int>(options.backend)}, {"staged", options.staged}}},
+        {"group", fmt::format("case-{}", num_cases_++)}};
     for (const auto& member : members_) {
       send_json(member->channel(), command);
     }

@@ -32,7 +32,8 @@ using RankBody = void (*)(Group& group);
 struct RunOptions {
   int nodes = 1;  // emulated: ranks of different ones share no memory; as even as can be
   BackendChoice backend = BackendChoice::Auto;  // of the group that the body gets
-  std::string argument;                         // what rank_argument() returns in the body
+  bool staged = false;    // every tensor goes the way of a GPU's, through copies that come late
+  std::string argument;   // what rank_argument() returns in the body
   std::vector<int> dies;  // ranks whose process must be killed by the body; the others must end it
   std::chrono::seconds limit{60};  // then the ranks are killed and the test fails
   std::vector<std::string> env;  // "NAME=value", for ranks of their own (a fleet that is not kept)
@@ -56,6 +57,7 @@ struct Setting {
   const char* name;
   BackendChoice backend;
   int nodes;
+  bool staged = false;
 };
 inline void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.name;
@@ -63,6 +65,14 @@ inline void PrintTo(const Setting& setting, std::ostream* out) {
 inline constexpr Setting kEveryBackend[] = {{"gloo", BackendChoice::Gloo, 1},
                                             {"shm", BackendChoice::Shm, 1},
                                             {"hierarchical", BackendChoice::Hierarchical, 2}};
+// And the ways that tensors of a GPU take on top of them.
+inline constexpr Setting kEveryWay[] = {
+    kEveryBackend[0],
+    kEveryBackend[1],
+    kEveryBackend[2],
+    {"staged_gloo", BackendChoice::Gloo, 1, true},
+    {"staged_shm", BackendChoice::Shm, 1, true},
+    {"staged_hierarchical", BackendChoice::Hierarchical, 2, true}};
 
 // In a body: ends this process as `kill -9` does.
 [[noreturn]] void die_now();

@@ -11,10 +11,16 @@
 // `all_reduce` returns when the result is there, and `all_reduce_async` returns a Work at once. In
 // a group of one every operation is nearly free, so programs need no `if (group.size() > 1)`.
 //
-// Tensors must be dense, contiguous CPU tensors of float32, float64, float16, bfloat16, int8,
-// uint8, int32, int64 or bool; ReduceOp says what can be reduced. A wrong device, layout, type or
-// shape is a UsageError on the rank that made it, before anything is sent, and the group stays
-// usable.
+// Tensors must be dense and contiguous, on the CPU or a CUDA device, of float32, float64, float16,
+// bfloat16, int8, uint8, int32, int64 or bool; ReduceOp says what can be reduced. A wrong device,
+// layout, type or shape is a UsageError on the rank that made it, before anything is sent, and the
+// group stays usable.
+//
+// CUDA tensors are ordered by streams, as libtorch's own operations are: an operation comes after
+// what the current stream had been given, and the current stream goes on after its result, for the
+// thread that called the blocking form or wait(). They travel through pinned memory of the host,
+// where the ranks add them: any number of ranks may share a GPU, and the sums have the bits of the
+// same sums on the CPU. A send returns once its tensor is on the host.
 //
 // Errors: every wait has a deadline, which is the operation's own or GroupOptions::timeout.
 //   PeerLostError   on all other ranks, within a second, when a rank has died; within three
@@ -121,8 +127,9 @@ class Group {
 
   // Collective. Returns `bytes` bytes of zeros, as a uint8 tensor to be viewed as any type, which
   // the group reduces, gathers and broadcasts where they lie. The memory lives as long as the
-  // tensor or a view of it, even after the group. On gloo and in a group of one it is ordinary
-  // memory. All ranks pass the same number; where memory is shared, anything else is a DesyncError.
+  // tensor or a view of it, even after the group. It is memory of the host; on gloo and in a group
+  // of one it is ordinary memory. All ranks pass the same number; where memory is shared, anything
+  // else is a DesyncError.
   //
   // If one rank cannot have its part, for example because its memory limit is reached, every rank
   // of its node gets an IoError with that rank and the reason. If all ranks share one node, the

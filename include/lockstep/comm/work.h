@@ -35,7 +35,8 @@ class Work {
   Work() = default;
   explicit Work(std::shared_ptr<comm::WorkState> state) : state_(std::move(state)) {}
 
-  // Returns when the result is there. Throws TimeoutError at the deadline with which the operation
+  // Returns when the result is there; for CUDA tensors, when what the current stream is given from
+  // now on comes after the result. Throws TimeoutError at the deadline with which the operation
   // was started, PeerLostError or DesyncError. The group is then unusable, what the tensors hold is
   // undefined, and every later wait() throws the same.
   void wait();
@@ -49,7 +50,8 @@ class Work {
 
   // Calls `callback` exactly once: with null when the result is there, or with what wait() would
   // throw when the operation has failed. If the operation is done already, the callback runs in
-  // this call, on the calling thread. Otherwise it runs later on a thread of its own. There it may
+  // this call, on the calling thread. Otherwise it runs later on a thread of its own, whose current
+  // stream comes after the result if that is on a device. There it may
   // start operations of the group and wait for them, in an order that is the same on every rank.
   // What it throws is logged and has no further effect.
   void on_done(std::function<void(std::exception_ptr error)> callback);

@@ -21,6 +21,12 @@ namespace lockstep::comm {
 
 class Membership;
 
+// What a group gives operations in flight when its last handle goes, and what it says if they take
+// longer.
+inline constexpr std::chrono::seconds kPendingTime{1};
+inline constexpr const char* kDestroyedInFlight =
+    "it destroyed the group with operations in flight";
+
 // An operation in flight. See Work for what its methods promise.
 class WorkState {
  public:
@@ -62,6 +68,9 @@ class Backend {
   virtual std::vector<at::Tensor> local_views(const at::Tensor& memory) const { return {memory}; }
 
   virtual Traffic traffic() const { return {}; }
+
+  // The group fails on all its ranks, and this rank is the cause. In a group of one nobody is told.
+  virtual void abandon(const std::string& /*why*/) {}
 
   // What a group made by split() inherits. A group of one is not asked.
   virtual GroupOptions options() const { return {}; }

@@ -34,8 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using GlooGroup = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 
-constexpr auto kGlooSlack = 5s;    // Gloo's own limit comes after ours, so that ours decides
-constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
+constexpr auto kGlooSlack = 5s;  // Gloo's own limit comes after ours, so that ours decides
 
 // Groups that failed. Most end soon: the connection to a dead rank is reset, and as each rank that
 // notices destroys its group, the next ones' connections end too. What waits for a stopped rank
@@ -312,9 +311,7 @@ class GlooBackend : public Backend {
     // Operations that were not waited for must end before Gloo may be destroyed.
     if (!membership_->wait(base::Deadline::after(kPendingTime),
                            [this] { return *num_pending_ == 0; })) {
-      if (!membership_->failure()) {
-        membership_->abandon("it destroyed the group with operations in flight");
-      }
+      abandon(kDestroyedInFlight);
     }
     if (!options_.place.is_part) {
       membership_
@@ -332,6 +329,12 @@ class GlooBackend : public Backend {
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
   std::optional<Store> store() const override { return membership_->store(); }
   GroupOptions options() const override { return options_.group; }
+
+  void abandon(const std::string& why) override {
+    if (!membership_->failure()) {
+      membership_->abandon(why);
+    }
+  }
 
   std::shared_ptr<WorkState> start(Call call) override {
     if (!options_.place.is_part) {

@@ -3,13 +3,6 @@
 #include "comm/membership.h"
 
 namespace lockstep::comm {
-namespace {
-
-using namespace std::chrono_literals;
-
-constexpr auto kPendingTime = 1s;  // for operations in flight when the group is destroyed
-
-}  // namespace
 
 TeamBackend::TeamBackend(TeamOptions options, WorkQueue::Execute execute)
     : options_(std::move(options)),
@@ -21,8 +14,8 @@ TeamBackend::TeamBackend(TeamOptions options, WorkQueue::Execute execute)
 void TeamBackend::end() {
   const base::Deadline limit = base::Deadline::after(kPendingTime);
   const bool is_idle = queue_.drain(limit) && messages_.drain(limit);
-  if (!is_idle && !membership_->failure()) {
-    membership_->abandon("it destroyed the group with operations in flight");
+  if (!is_idle) {
+    abandon(kDestroyedInFlight);
   }
   queue_.stop();
   membership_->tell_of_exception();
@@ -30,6 +23,12 @@ void TeamBackend::end() {
     team_.depart();  // who still waits for this rank learns it now
   }
   membership_->leave();
+}
+
+void TeamBackend::abandon(const std::string& why) {
+  if (!membership_->failure()) {
+    membership_->abandon(why);
+  }
 }
 
 int TeamBackend::rank() const {

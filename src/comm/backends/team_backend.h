@@ -26,6 +26,7 @@ class TeamBackend : public Backend {
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
   std::optional<Store> store() const override;
   GroupOptions options() const override { return options_.group; }
+  void abandon(const std::string& why) override;
 
   void run(Call call) override;
   at::Tensor allocate(int64_t bytes, const Call& call) override;

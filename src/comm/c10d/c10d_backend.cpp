@@ -54,7 +54,7 @@ class C10dWork : public c10d::Work {
         work_(std::move(work)),
         outputs_(std::move(outputs)),
         future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()))) {
+            c10::ListType::create(c10::TensorType::get()), devices_of(outputs_))) {
     work_.on_done([future = future_, outputs = outputs_,
                    finish = std::move(finish)](const std::exception_ptr& error) {
       if (error) {
@@ -94,6 +94,12 @@ class C10dWork : public c10d::Work {
   }
 
  private:
+  // Whose streams the future orders: none for tensors of the CPU.
+  static std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+    const bool is_on_gpu = !tensors.empty() && tensors[0].is_cuda();
+    return is_on_gpu ? std::vector{tensors[0].device()} : std::vector<c10::Device>();
+  }
+
   lockstep::Work work_;
   std::vector<at::Tensor> outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -223,7 +229,9 @@ c10::intrusive_ptr<c10d::Backend> make_c10d_backend(Group group) {
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Group group) {
   auto process_group = c10::make_intrusive<c10d::ProcessGroup>(group.rank(), group.size());
   const auto type = c10d::ProcessGroup::BackendType::CUSTOM;
-  process_group->setBackend(at::kCPU, type, make_c10d_backend(std::move(group)));
+  const auto backend = make_c10d_backend(std::move(group));
+  process_group->setBackend(at::kCPU, type, backend);
+  process_group->setBackend(at::kCUDA, type, backend);
   process_group->setDefaultBackend(type);
   return process_group;
 }

@@ -9,6 +9,7 @@
 #include "comm/backends/gloo_backend.h"
 #include "comm/backends/hierarchical_backend.h"
 #include "comm/backends/shm_backend.h"
+#include "comm/backends/staged_backend.h"
 #include "comm/start/hosts.h"
 
 namespace lockstep::comm {
@@ -179,7 +180,9 @@ Connected connect_group(ConnectOptions options) {
       setup.membership->gather("hosts", describe_host(options.store).to_json(), setup.call);
   std::transform(texts.begin(), texts.end(), std::back_inserter(setup.hosts), Host::from_json);
   setup.nodes = map_nodes(setup.hosts);
-  return choose(setup, choice);
+  Connected connected = choose(setup, choice);
+  connected.backend = make_staged_backend({.carrier = std::move(connected.backend)});
+  return connected;
 }
 
 }  // namespace lockstep::comm

@@ -11,6 +11,7 @@
 #include "comm/membership.h"
 #include "comm/start/connect.h"
 #include "comm/start/launch_env.h"
+#include "device/cuda_library.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +105,7 @@ Group init(InitOptions options) {
   const base::Env env;
   const comm::LaunchEnv launch = comm::read_launch_env(env);
   comm::check_backend_variables();
+  device::load_cuda();  // before anybody makes a tensor there
   log::set_rank(launch.rank);
   if (launch.size == 1) {
     log::info("comm", "init: a group of one ({}): collectives are no-ops", launch.source);

@@ -2,6 +2,7 @@
 
 // A call of an operation: what it does, on what, and how errors name it.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "base/deadline.h"
 
 namespace lockstep::comm {
+
+struct Staging;  // staging.h
 
 enum class Operation : uint8_t {
   AllReduce,
@@ -59,6 +62,7 @@ struct Call {
   std::chrono::milliseconds timeout{0};  // what the deadline was made of: for messages
   std::optional<CallLabel> part_of;      // the user's call of which this is a step
   bool owns_tensors = false;  // they are the operation's own: it may write them when it likes
+  std::shared_ptr<Staging> staging;  // for tensors of a device
 
   bool is_message() const { return operation == Operation::Send || operation == Operation::Recv; }
   bool reduces() const {

@@ -137,6 +137,11 @@ void WorkQueue::serve() {
   }
 }
 
+bool WorkQueue::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty() && !is_busy_;
+}
+
 bool WorkQueue::drain(base::Deadline limit) {
   std::unique_lock lock(mutex_);
   const auto empty = [this] { return queue_.empty() && !is_busy_; };

@@ -31,6 +31,10 @@ class WorkQueue {
   void run(const Call& call);
   std::shared_ptr<WorkState> push(Call call);
 
+  // Nothing waits to be carried out, nor is being so. For the thread that starts operations, which
+  // alone can change that.
+  bool is_idle() const;
+
   // Waits until everything has been carried out. Returns false at the limit.
   bool drain(base::Deadline limit);
 
@@ -45,7 +49,7 @@ class WorkQueue {
   void execute_front(std::unique_lock<std::mutex>& lock);
 
   const Execute execute_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Item>> queue_;
   bool is_busy_ = false;  // a thread carries out a call

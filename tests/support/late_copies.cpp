@@ -1,0 +1,151 @@
+#include "support/late_copies.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include "base/dice.h"
+
+namespace lockstep::testing_support {
+namespace {
+
+class LateMoment : public device::Moment {
+ public:
+  void pass() {
+    const std::lock_guard lock(mutex_);
+    has_passed_ = true;
+    changed_.notify_all();
+  }
+  bool has_passed() {
+    const std::lock_guard lock(mutex_);
+    return has_passed_;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_passed_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_passed_ = false;
+};
+
+LateMoment& late(const device::MomentPtr& moment) {
+  return static_cast<LateMoment&>(*moment);
+}
+
+// Jobs in their order, by a thread that is slow at times.
+class LateLane {
+ public:
+  explicit LateLane(uint64_t number) : dice_(/*seed=*/1, number), thread_([this] { serve(); }) {}
+  ~LateLane() {
+    push(nullptr);
+    thread_.join();
+  }
+  LateLane(const LateLane&) = delete;
+  LateLane& operator=(const LateLane&) = delete;
+
+  void push(std::function<void()> job) {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.notify_all();
+  }
+
+  void wait_for(const device::MomentPtr& moment) {
+    if (moment) {
+      push([moment] { late(moment).wait(); });
+    }
+  }
+  void copy(const at::Tensor& to, const at::Tensor& from) {
+    push([this, to, from] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      for (size_t turns = dice_.below(200); turns > 0; --turns) {
+        std::this_thread::yield();
+      }
+      to.copy_(from);
+    });
+  }
+  device::MomentPtr reached() {
+    auto moment = std::make_shared<LateMoment>();
+    push([moment] { moment->pass(); });
+    return moment;
+  }
+
+ private:
+  void serve() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !jobs_.empty(); });
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      if (!job) {
+        return;
+      }
+      job();
+    }
+  }
+
+  base::Dice dice_;
+  std::mutex mutex_;  // guards jobs_
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  std::thread thread_;
+};
+
+class LateCopies : public device::Copies {
+ public:
+  // What runs on the host is done when it returns, so that its moments have always passed.
+  device::MomentPtr now() override { return nullptr; }
+  void current_waits(const device::MomentPtr& moment) override {
+    if (moment) {
+      late(moment).wait();
+    }
+  }
+
+  void after(device::Lane lane, const device::MomentPtr& moment) override {
+    lane_of(lane).wait_for(moment);
+  }
+  void copy(device::Lane lane, const at::Tensor& to, const at::Tensor& from) override {
+    lane_of(lane).copy(to, from);
+  }
+  device::MomentPtr reached(device::Lane lane) override { return lane_of(lane).reached(); }
+  device::MomentPtr copy_apart(const at::Tensor& to, const at::Tensor& from,
+                               const device::MomentPtr& moment) override {
+    const std::lock_guard lock(apart_mutex_);
+    apart_.wait_for(moment);
+    apart_.copy(to, from);
+    return apart_.reached();
+  }
+
+  bool has_passed(const device::MomentPtr& moment) override {
+    return !moment || late(moment).has_passed();
+  }
+  at::Tensor host_memory(int64_t bytes) override { return at::empty({bytes}, at::kByte); }
+  void make_fast(const at::Tensor& /*memory*/) override {}
+
+ private:
+  LateLane& lane_of(device::Lane lane) {
+    return lane == device::Lane::ToHost ? to_host_ : to_device_;
+  }
+
+  LateLane to_host_{1};
+  LateLane to_device_{2};
+  std::mutex apart_mutex_;  // its three jobs follow each other
+  LateLane apart_{3};
+};
+
+}  // namespace
+
+std::unique_ptr<device::Copies> make_late_copies(at::Device /*device*/) {
+  return std::make_unique<LateCopies>();
+}
+
+}  // namespace lockstep::testing_support
