@@ -22,11 +22,13 @@ void Reducer::Impl::on_output() {
     return;  // autograd::grad(), which accumulates nothing
   }
   const std::lock_guard lock(mutex_);
+  stream_order_.join();
   begin_backward();
 }
 
 void Reducer::Impl::on_gradient(size_t parameter) {
   const std::lock_guard lock(mutex_);
+  stream_order_.join();
   begin_backward();
   ++backward_.num_fired[parameter];
   if (!backward_.syncs) {
@@ -188,7 +190,7 @@ void Reducer::Impl::send_next_bucket() {
     work = options_.comm_hook->start(bucket, group_);
   } else {
     const ReduceOp op = divides_ourselves() ? ReduceOp::Sum : ReduceOp::Average;
-    if (overlaps_) {
+    if (overlaps_ || is_on_device_) {
       work = group_.all_reduce_async(bucket.buffer, {.op = op});
     } else {
       group_.all_reduce(bucket.buffer, {.op = op});
@@ -253,6 +255,7 @@ void Reducer::Impl::step_parameters_of(size_t bucket, const std::vector<bool>& i
 
 void Reducer::Impl::finish_backward() {
   const std::lock_guard lock(mutex_);
+  stream_order_.join();
   serving_.reset();
   if (!backward_.is_running) {
     return;

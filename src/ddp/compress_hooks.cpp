@@ -7,6 +7,7 @@
 
 #include <lockstep/ddp/compress_hooks.h>
 
+#include "ddp/device/device_path.h"
 #include "ddp/hook_memory.h"
 
 namespace lockstep {
@@ -15,8 +16,14 @@ namespace {
 // Divided values wait here for their conversion: small enough to stay in a core's cache.
 constexpr int64_t kBlockElements = 16 << 10;
 
-// One pass over the memory of `wide`: divides and converts block by block.
+// One pass over the memory of `wide`: divides and converts block by block. On a device one
+// operation does both.
 void divide_into(const at::Tensor& narrow, const at::Tensor& wide, int divisor) {
+  if (ddp::takes_device_path(wide.device())) {
+    at::Tensor out = narrow;
+    at::div_out(out, wide, at::Scalar(divisor));
+    return;
+  }
   at::Tensor block = at::empty({std::min(kBlockElements, wide.numel())}, wide.options());
   for (int64_t begin = 0; begin < wide.numel(); begin += kBlockElements) {
     const int64_t length = std::min(kBlockElements, wide.numel() - begin);
@@ -54,7 +61,8 @@ class CompressHook : public CommHook {
   static bool is_wide(const GradBucket& bucket) { return bucket.buffer.element_size() > 2; }
 
   at::Tensor small_copy(const GradBucket& bucket, Group& group) {
-    return memory_.piece(bucket.index, bucket.buffer.numel(), type_, group);
+    return memory_.piece(bucket.index, bucket.buffer.numel(), bucket.buffer.options().dtype(type_),
+                         group);
   }
 
   const at::ScalarType type_;

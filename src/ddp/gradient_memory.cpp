@@ -30,13 +30,15 @@ at::Tensor shaped(const at::Tensor& flat, const at::Tensor& parameter) {
 GradientMemory::GradientMemory(Group& group, const std::vector<TrainedParameter>& parameters,
                                GradientMemoryOptions options)
     : parameters_(parameters), places_(parameters.size()) {
+  const at::Device device = parameters.front().tensor.device();
+  const bool allows_large = options.allows_large && !takes_device_path(device);
   int64_t bucket_bytes = 0;
   std::vector<int64_t> cells;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     const auto bytes = static_cast<int64_t>(parameter.nbytes());
     places_[i].is_large =
-        options.allows_large && bytes >= kLargeGradientBytes && !parameters_[i].has_sparse_gradient;
+        allows_large && bytes >= kLargeGradientBytes && !parameters_[i].has_sparse_gradient;
     if (places_[i].is_large) {
       cells.push_back(bytes);
     } else if (!parameters_[i].has_sparse_gradient) {
@@ -44,7 +46,7 @@ GradientMemory::GradientMemory(Group& group, const std::vector<TrainedParameter>
     }
   }
   const int64_t arena_bytes = GradientArena::room_for(cells);
-  memory_ = group.allocate(std::max(bucket_bytes + arena_bytes, kAlignBytes));
+  memory_ = group_memory(group, std::max(bucket_bytes + arena_bytes, kAlignBytes), device);
   if (!cells.empty()) {
     arena_ = GradientArena::make(memory_.narrow(0, bucket_bytes, arena_bytes), cells);
   }

@@ -1,7 +1,8 @@
 #pragma once
 
-// Gradients live in the group's memory. Each small one has a fixed place in a bucket; a
-// large one is a bucket of its own, wherever autograd wrote it (see gradient_arena.h).
+// Gradients live in the group's memory, or in that of the parameters' device. Each small one has a
+// fixed place in a bucket; a large one is a bucket of its own, wherever autograd wrote it (see
+// gradient_arena.h). On a device all have a fixed place.
 
 #include <memory>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <lockstep/comm/group.h>
 #include <lockstep/ddp/comm_hook.h>
 
+#include "ddp/device/device_path.h"
 #include "ddp/gradient_arena.h"
 #include "ddp/parameters.h"
 
@@ -25,7 +27,8 @@ struct GradientMemoryOptions {
 
 class GradientMemory {
  public:
-  // Collective: room for the gradients of all parameters (those with sparse gradients apart).
+  // Collective: room for the gradients of all parameters (those with sparse gradients apart), which
+  // are on one device.
   GradientMemory(Group& group, const std::vector<TrainedParameter>& parameters,
                  GradientMemoryOptions options);
   ~GradientMemory();
@@ -37,6 +40,7 @@ class GradientMemory {
   void lay_out(const std::vector<std::vector<size_t>>& plan);
 
   const std::vector<GradBucket>& buckets() const { return buckets_; }
+  const at::Tensor& memory() const { return memory_; }
   size_t bucket_of(size_t parameter) const { return places_[parameter].bucket; }
   const std::shared_ptr<GradientArena>& arena() const { return arena_; }
 
@@ -53,7 +57,7 @@ class GradientMemory {
   void let_go();
 
   // Collective over `group`.
-  void rebind(Group& group) { group.rebind(memory_); }
+  void rebind(Group& group) { rebind_memory(group, memory_); }
 
  private:
   struct Place {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What communication hooks remember between steps: memory that the group reduces where it lies, and
-// how many steps there were.
+// What communication hooks remember between steps: memory that the group reduces, and how many
+// steps there were.
 
 #include <cstdint>
 #include <vector>
@@ -12,12 +12,13 @@
 
 namespace lockstep::ddp {
 
-// One piece of Group::allocate() memory per bucket, kept while bucket and group stay the same.
+// One piece of group_memory() per bucket, kept while bucket and group stay the same.
 class HookMemory {
  public:
   // Collective whenever the answer is new: every rank asks for the same pieces in the same order.
-  // `numel` elements of `type`; what is in them is whatever was left there.
-  at::Tensor piece(size_t bucket, int64_t numel, at::ScalarType type, Group& group);
+  // `numel` elements of the type and on the device of `options`; what is in them is whatever was
+  // left there.
+  at::Tensor piece(size_t bucket, int64_t numel, const at::TensorOptions& options, Group& group);
 
  private:
   struct Piece {

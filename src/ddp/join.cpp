@@ -31,6 +31,7 @@ int Reducer::Impl::announce(bool is_active) {
 
 void Reducer::Impl::shadow_step() {
   const c10::AutoGradMode no_grad(false);
+  stream_order_.join();
   buffers_.broadcast(group_, join_->root);
   start_backward_state(true);
   backward_.is_shadow = true;

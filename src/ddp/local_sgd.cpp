@@ -36,16 +36,21 @@ class LocalSgdHook : public CommHook {
   ddp::HookSteps steps_;
 };
 
-void check_parameter(const at::Tensor& parameter, size_t i) {
+void check_parameter(const at::Tensor& parameter, size_t i, at::Device device) {
   if (!parameter.defined()) {
     throw UsageError("averager: parameter {} is an undefined tensor", i);
   }
-  if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided ||
-      !parameter.is_floating_point()) {
+  if (parameter.layout() != at::kStrided || !parameter.is_floating_point()) {
     throw UsageError(
-        "averager: parameter {} is {} on {}, {}; only dense floating CPU tensors can be averaged",
-        i, c10::toString(parameter.scalar_type()), parameter.device().str(),
+        "averager: parameter {} is {} on {}, {}; only dense floating tensors can be averaged", i,
+        c10::toString(parameter.scalar_type()), parameter.device().str(),
         parameter.layout() == at::kStrided ? "dense" : "sparse");
+  }
+  if (parameter.device() != device) {
+    throw UsageError(
+        "averager: parameter {} is on {} and parameter 0 on {}; the parameters must be on one "
+        "device",
+        i, parameter.device().str(), device.str());
   }
 }
 
@@ -89,7 +94,8 @@ class PeriodicModelAverager::Impl {
     ByType by_type;
     std::set<void*> seen;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      check_parameter(parameters[i], i);
+      check_parameter(parameters[i], i,
+                      parameters[0].defined() ? parameters[0].device() : at::Device(at::kCPU));
       if (parameters[i].requires_grad() &&
           seen.insert(parameters[i].unsafeGetTensorImpl()).second) {
         by_type[parameters[i].scalar_type()].push_back(parameters[i]);
@@ -114,7 +120,7 @@ class PeriodicModelAverager::Impl {
       if (numel == 0) {
         continue;
       }
-      const at::Tensor flat = memory_.piece(index++, numel, type, group_);
+      const at::Tensor flat = memory_.piece(index++, numel, tensors[0].options(), group_);
       int64_t offset = 0;
       for (const at::Tensor& tensor : tensors) {
         parts.emplace_back(tensor, flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));

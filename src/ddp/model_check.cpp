@@ -12,12 +12,23 @@
 namespace lockstep::ddp {
 namespace {
 
+// The number of the device may differ between ranks. What is on another one than the first tensor
+// is told apart, so that a model that is spread over several on one rank only is found on all.
+std::string place_of(const at::Tensor& tensor, const at::Tensor& first) {
+  if (tensor.is_cpu()) {
+    return "";
+  }
+  return fmt::format(" on {}{}", c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true),
+                     tensor.device() == first.device() || first.is_cpu() ? "" : ", another one");
+}
+
 // One line per tensor: all that must agree.
 std::vector<std::string> describe(const NamedTensors& tensors) {
   std::vector<std::string> lines;
   for (const auto& [name, tensor] : tensors) {
-    lines.push_back(fmt::format("{}: {} [{}]{}", name, c10::toString(tensor.scalar_type()),
+    lines.push_back(fmt::format("{}: {} [{}]{}{}", name, c10::toString(tensor.scalar_type()),
                                 fmt::join(tensor.sizes(), ", "),
+                                place_of(tensor, tensors.front().second),
                                 tensor.requires_grad() ? "" : " (not trained)"));
   }
   return lines;

@@ -73,6 +73,13 @@ void check_types(const ModelTensors& before) {
           "make a new DistributedDataParallel after such a change",
           parameter.name, fmt::join(parameter.sizes, ", "), fmt::join(tensor.sizes(), ", "));
     }
+    if (tensor.device() != parameter.device) {
+      throw UsageError(
+          "ddp: parameter '{}' was on {} when the model was wrapped and is on {} now, but its "
+          "gradient's memory was made there; call model->to(...) before making the "
+          "DistributedDataParallel, or make a new one after it",
+          parameter.name, parameter.device.str(), tensor.device().str());
+    }
   }
 }
 
@@ -91,7 +98,8 @@ ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::
            .tensor = tensor,
            .has_sparse_gradient = sparse.count(tensor.unsafeGetTensorImpl()) != 0,
            .type = tensor.scalar_type(),
-           .sizes = tensor.sizes().vec()});
+           .sizes = tensor.sizes().vec(),
+           .device = tensor.device()});
     }
   }
   if (tensors.trained.empty()) {
@@ -99,6 +107,23 @@ ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::
         "ddp: the model has no parameter that requires a gradient; is everything frozen?");
   }
   return tensors;
+}
+
+void check_one_device(const ModelTensors& tensors) {
+  const auto& [first_name, first] = tensors.parameters.front();
+  const auto check = [&, &first_name = first_name, &first = first](
+                         const char* what, const NamedTensors& named, bool may_be_on_cpu) {
+    for (const auto& [name, tensor] : named) {
+      if (tensor.device() != first.device() && !(may_be_on_cpu && tensor.is_cpu())) {
+        throw UsageError(
+            "ddp: the model is spread over several devices: parameter '{}' is on {}, {} '{}' on "
+            "{}; give every rank the whole model on one device: model->to(device)",
+            first_name, first.device().str(), what, name, tensor.device().str());
+      }
+    }
+  };
+  check("parameter", tensors.parameters, false);
+  check("buffer", tensors.buffers, true);
 }
 
 void check_unchanged(const torch::nn::Module& module, const std::vector<std::string>& ignored,

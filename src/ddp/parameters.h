@@ -23,6 +23,7 @@ struct TrainedParameter {
   bool has_sparse_gradient = false;  // of an Embedding made with sparse(true)
   at::ScalarType type = at::kFloat;  // when the model was wrapped
   std::vector<int64_t> sizes = {};
+  at::Device device = at::kCPU;
 };
 
 struct ModelTensors {
@@ -35,8 +36,11 @@ struct ModelTensors {
 // if nothing is left to train.
 ModelTensors tensors_of(const torch::nn::Module& module, const std::vector<std::string>& ignored);
 
-// Throws UsageError if a parameter has come, changed its shape or type, or been unfrozen since
-// tensors_of(): the hooks would not see it.
+// Throws UsageError unless all parameters are on one device, and all buffers there or on the CPU.
+void check_one_device(const ModelTensors& tensors);
+
+// Throws UsageError if a parameter has come, changed its shape, type or device, or been unfrozen
+// since tensors_of(): the hooks would not see it.
 void check_unchanged(const torch::nn::Module& module, const std::vector<std::string>& ignored,
                      const ModelTensors& before);
 

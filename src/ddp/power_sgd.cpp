@@ -14,6 +14,8 @@
 #include <lockstep/base/log.h>
 
 #include "base/round.h"
+#include "ddp/device/device_low_rank.h"
+#include "ddp/device/device_path.h"
 #include "ddp/hook_memory.h"
 #include "ddp/power_sgd_hook.h"
 
@@ -50,6 +52,7 @@ class PowerSgdHook : public CommHook {
     at::Tensor parameter;  // keeps the address, which is the key, from being used again
     at::Tensor q_rows;     // undefined: none yet
     at::Tensor error;      // undefined: nothing was left out
+    at::Tensor spare;      // on a device: drawn with q_rows, for rows of it that become empty
   };
 
   struct Matrix {
@@ -58,6 +61,7 @@ class PowerSgdHook : public CommHook {
     at::Tensor p_rows;    // in the piece of the bucket: rank x rows
     at::Tensor q_rows;    // there too: rank x columns
     bool is_finite = true;
+    at::Tensor is_finite_there;  // on a device instead; the host does not know it
   };
 
   // A bucket between start() and finish().
@@ -80,8 +84,9 @@ class PowerSgdHook : public CommHook {
   }
 
   Pending plan(const GradBucket& bucket);
-  void place(Pending& pending, at::ScalarType type, Group& group);
+  void place(Pending& pending, Group& group);
   void prepare(Matrix& matrix, std::string_view name);
+  void draw(Memory& memory, bool is_new, std::string_view name);
   static bool add_error(const at::Tensor& matrix, const Memory& memory);
   Work start_plain(const GradBucket& bucket, Group& group);
   void send_qs(Group& group);
@@ -116,7 +121,7 @@ Work PowerSgdHook::start(const GradBucket& bucket, Group& group) {
     pending.whole.clear();
     pending.work = start_plain(bucket, group);
   } else {
-    place(pending, bucket.buffer.scalar_type(), group);
+    place(pending, group);
     for (const auto& [gradient, place] : pending.whole) {
       place.copy_(gradient);
     }
@@ -190,17 +195,35 @@ void PowerSgdHook::prepare(Matrix& matrix, std::string_view name) {
     memory.error = at::zeros(sizes, options);
   }
   const int64_t rank = rank_of(matrix.gradient);
-  if (!options_.warm_start || !memory.q_rows.defined() || memory.q_rows.size(0) != rank ||
-      memory.q_rows.size(1) != sizes[1] ||
-      memory.q_rows.scalar_type() != matrix.gradient.scalar_type()) {
+  const bool is_new = !options_.warm_start || !memory.q_rows.defined() ||
+                      memory.q_rows.size(0) != rank || memory.q_rows.size(1) != sizes[1] ||
+                      memory.q_rows.scalar_type() != matrix.gradient.scalar_type();
+  if (is_new) {
     memory.q_rows = at::zeros({rank, sizes[1]}, options);
   }
-  fill_rows_(memory.q_rows, {.seed = options_.seed, .step = steps_.count(), .name = name});
-  orthonormalize_rows(memory.q_rows, options_.orthogonalization_epsilon);
+  draw(memory, is_new, name);
+}
+
+// Fills the rows of Q that are empty, which are all if it is new, and makes them orthonormal.
+void PowerSgdHook::draw(Memory& memory, bool is_new, std::string_view name) {
+  const RowSeed seed{.seed = options_.seed, .step = steps_.count(), .name = name};
+  if (!takes_device_path(memory.q_rows.device())) {
+    fill_rows_(memory.q_rows, seed);
+    orthonormalize_rows(memory.q_rows, options_.orthogonalization_epsilon);
+    return;
+  }
+  if (is_new) {
+    const at::Tensor drawn =
+        at::zeros(memory.q_rows.sizes(), memory.q_rows.options().device(at::kCPU));
+    fill_rows_(drawn, seed);
+    memory.spare = upload(drawn, memory.q_rows.device());
+  }
+  queue_fill_empty_rows(memory.q_rows, memory.spare);
+  queue_orthonormalize_rows(memory.q_rows, options_.orthogonalization_epsilon);
 }
 
 // Gives everything its place in the bucket's piece: Ps, what goes whole, Qs.
-void PowerSgdHook::place(Pending& pending, at::ScalarType type, Group& group) {
+void PowerSgdHook::place(Pending& pending, Group& group) {
   constexpr int64_t kAlignElements = 16;  // a cache line and more
   int64_t num_first = 0;
   int64_t num_qs = 0;
@@ -212,7 +235,8 @@ void PowerSgdHook::place(Pending& pending, at::ScalarType type, Group& group) {
     num_first += gradient.numel();
   }
   const int64_t begin_qs = base::rounded_up(num_first, kAlignElements);
-  const at::Tensor piece = pieces_.piece(pending.index, begin_qs + num_qs, type, group);
+  const at::Tensor piece = pieces_.piece(pending.index, begin_qs + num_qs,
+                                         pending.matrices.front().gradient.options(), group);
   pending.ps_and_whole = piece.narrow(0, 0, num_first);
   pending.qs = piece.narrow(0, begin_qs, num_qs);
   int64_t next = 0;
@@ -240,7 +264,12 @@ void PowerSgdHook::send_qs(Group& group) {
     }
     pending.work.wait();
     for (Matrix& matrix : pending.matrices) {
-      matrix.is_finite = orthonormalize_rows(matrix.p_rows, options_.orthogonalization_epsilon);
+      if (takes_device_path(matrix.p_rows.device())) {
+        matrix.is_finite_there =
+            queue_orthonormalize_rows(matrix.p_rows, options_.orthogonalization_epsilon);
+      } else {
+        matrix.is_finite = orthonormalize_rows(matrix.p_rows, options_.orthogonalization_epsilon);
+      }
       at::Tensor q_rows = matrix.q_rows;
       at::mm_out(q_rows, matrix.p_rows, matrix.gradient);
     }
@@ -258,7 +287,12 @@ void PowerSgdHook::finish(const GradBucket& bucket, Group& group) {
   pending.work.wait();
   for (const Matrix& matrix : pending.matrices) {
     Memory& memory = *matrix.memory;
-    replace_by_product(matrix.gradient, memory.error, matrix.p_rows, matrix.q_rows);
+    if (matrix.is_finite_there.defined()) {
+      queue_replace_by_product(matrix.gradient, memory.error, matrix.p_rows, matrix.q_rows,
+                               matrix.is_finite_there);
+    } else {
+      replace_by_product(matrix.gradient, memory.error, matrix.p_rows, matrix.q_rows);
+    }
     if (options_.warm_start) {
       memory.q_rows.copy_(matrix.q_rows);
     }

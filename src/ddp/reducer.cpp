@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <fmt/ranges.h>
 #include <torch/optim/lbfgs.h>
 
 #include <lockstep/base/error.h>
 
+#include "ddp/device/device_path.h"
 #include "ddp/model_check.h"
 #include "ddp/reducer_impl.h"
 #include "ddp/verify.h"
@@ -115,21 +116,20 @@ double Reducer::clip_grad_norm(double max_norm) {
     const at::Tensor& gradient = parameter.tensor.grad();
     return gradient.defined() && gradient.is_sparse() ? gradient._values() : gradient;
   };
-  double sum = 0;
+  std::vector<at::Tensor> gradients;
   for (const ddp::TrainedParameter& parameter : impl_->tensors_.trained) {
-    if (const at::Tensor values = values_of(parameter); values.defined()) {
-      const double norm = at::linalg_vector_norm(values, 2).item<double>();
-      sum += norm * norm;
+    if (at::Tensor values = values_of(parameter); values.defined()) {
+      gradients.push_back(std::move(values));
     }
+  }
+  double sum = 0;
+  for (const double norm : ddp::norms_of(gradients)) {
+    sum += norm * norm;
   }
   const double norm = std::sqrt(sum);
   const double scale = max_norm / (norm + 1e-6);
   if (scale < 1) {
-    for (const ddp::TrainedParameter& parameter : impl_->tensors_.trained) {
-      if (at::Tensor values = values_of(parameter); values.defined()) {
-        values.mul_(scale);
-      }
-    }
+    at::_foreach_mul_(gradients, scale);
   }
   return norm;
 }

@@ -14,6 +14,10 @@
 //
 // The first synchronised step sends nothing before its end: only then is it known how often each
 // parameter gets a gradient (more than once with checkpointed backward) and in which order.
+//
+// On a device all of this queues work and does not wait for it, until the verdict: the one place
+// where a step waits for the other ranks, and so for the device. Whether a parameter was used is
+// known to the host, since autograd runs there.
 
 #include <atomic>
 #include <memory>
@@ -31,6 +35,7 @@
 #include "ddp/bucket_plan.h"
 #include "ddp/bucket_tuner.h"
 #include "ddp/buffer_sync.h"
+#include "ddp/device/stream_order.h"
 #include "ddp/gradient_memory.h"
 #include "ddp/parameters.h"
 #include "ddp/shard_sum.h"
@@ -131,6 +136,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
   int num_local_shards_ = 1;
   std::optional<ddp::GradientMemory> memory_;  // none: nothing to do
   ddp::BufferSync buffers_;
+  bool is_on_device_ = false;  // the parameters are; see device_path.h
   bool overlaps_ = true;
   std::optional<ddp::ShardSum> shard_sum_;
   std::optional<ddp::BucketTuner> tuner_;
@@ -140,6 +146,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   mutable std::mutex mutex_;  // guards what follows
   Backward backward_;
+  ddp::StreamOrder stream_order_;  // every hook joins it before it touches gradient memory
   std::optional<ddp::GradientArena::Scope> serving_;  // of the thread that runs backward
   int64_t step_ = 0;                                  // synchronised backwards so far
   int next_shard_ = 0;

@@ -123,6 +123,10 @@ bool Reducer::Impl::is_needed() const {
 // The order of collectives depends on it, so that all ranks must come to the same answer: it is
 // made of what all of them may use together, and not of one rank's binding.
 void Reducer::Impl::choose_overlap() {
+  if (is_on_device_) {  // the host is free while the device computes
+    overlaps_ = options_.overlap != Overlap::Never;
+    return;
+  }
   if (options_.overlap != Overlap::Auto || group_.backend_name() != "shm") {
     overlaps_ = options_.overlap != Overlap::Never;
     return;
@@ -138,10 +142,13 @@ void Reducer::Impl::start() {
   if (memory_ || !is_needed()) {
     return;
   }
+  ddp::check_one_device(tensors_);
+  is_on_device_ = ddp::takes_device_path(tensors_.trained.front().device);
   choose_overlap();
   memory_.emplace(group_, tensors_.trained,
                   ddp::GradientMemoryOptions{.allows_large = num_local_shards_ == 1 &&
                                                              options_.replace_cpu_allocator});
+  stream_order_.watch(memory_->memory());
   arrival_order_.resize(tensors_.trained.size());
   std::iota(arrival_order_.rbegin(), arrival_order_.rend(), size_t{0});  // last layer first
   was_used_.assign(tensors_.trained.size(), false);
@@ -162,7 +169,8 @@ void Reducer::Impl::start() {
 ddp::BucketLimits Reducer::Impl::limits() const {
   return {.bucket_bytes = tuner_ ? tuner_->bucket_bytes() : options_.bucket_bytes,
           .first_bucket_bytes = options_.first_bucket_bytes,
-          .alone_bytes = num_local_shards_ == 1 ? ddp::kLargeGradientBytes : INT64_MAX};
+          .alone_bytes =
+              num_local_shards_ == 1 && !is_on_device_ ? ddp::kLargeGradientBytes : INT64_MAX};
 }
 
 void Reducer::Impl::lay_out_buckets() {

@@ -19,13 +19,13 @@ at::Tensor reduce_sparse(Group& group, const at::Tensor& gradient, const at::Ten
   std::vector<int64_t> row_shape = like.sizes().slice(1).vec();
   std::vector<int64_t> padded_shape = row_shape;
   padded_shape.insert(padded_shape.begin(), most);
-  at::Tensor indices = at::zeros({most}, at::kLong);
+  at::Tensor indices = at::zeros({most}, like.options().dtype(at::kLong).requires_grad(false));
   at::Tensor values = at::zeros(padded_shape, like.options().requires_grad(false));
   if (has_rows) {
     indices.narrow(0, 0, num_rows).copy_(own._indices()[0]);
     values.narrow(0, 0, num_rows).copy_(own._values());
   }
-  at::Tensor all_indices = at::zeros({group.size(), most}, at::kLong);
+  at::Tensor all_indices = at::zeros({group.size(), most}, indices.options());
   padded_shape.insert(padded_shape.begin(), group.size());
   at::Tensor all_values = at::zeros(padded_shape, values.options());
   if (most > 0) {

@@ -11,6 +11,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 
+#include "ddp/device/device_path.h"
 #include "ddp/synced_batch_norm.h"
 
 namespace lockstep {
@@ -76,8 +77,8 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   return ddp::synced_batch_norm(input, tensors, {.momentum = momentum, .eps = eps}, mark->group);
 }
 
-// Once per process. Both keys: with a kernel for CPU alone libtorch would look for its derivative.
-// CUDA too, so that a converted module that was moved there says so.
+// Once per process. Both keys of each: with a kernel for CPU alone libtorch would look for its
+// derivative.
 void stand_before_batch_norm() {
   static const std::vector<torch::Library> libraries = [] {
     std::vector<torch::Library> made;
@@ -125,14 +126,21 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   _check_input_dim(input);
   const bool updates_stats = is_training() && options.track_running_stats();
+  const bool is_synced = is_training() && group_.size() > 1;
   double momentum = options.momentum().value_or(0.0);
+  torch::Tensor share;
   if (updates_stats && !options.momentum()) {
-    momentum = 1.0 / static_cast<double>(num_batches_tracked.item<int64_t>() + 1);
+    if (is_synced && ddp::takes_device_path(num_batches_tracked.device())) {
+      share = (num_batches_tracked + 1).to(torch::kDouble).reciprocal();
+    } else {
+      momentum = 1.0 / static_cast<double>(num_batches_tracked.item<int64_t>() + 1);
+    }
   }
   torch::Tensor output;
-  if (is_training() && group_.size() > 1) {
+  if (is_synced) {
     output = ddp::synced_batch_norm(input, {weight, bias, running_mean, running_var},
-                                    {.momentum = momentum, .eps = options.eps()}, group_);
+                                    {.momentum = momentum, .eps = options.eps(), .share = share},
+                                    group_);
   } else {
     if (is_training() && options.num_features() > 0) {
       ddp::check_values_per_channel(

@@ -15,25 +15,38 @@
 
 #include <lockstep/base/error.h>
 
+#include "ddp/device/device_path.h"
+
 namespace lockstep::ddp {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Values per channel, of all ranks. On a device the host does not know the number, since to read it
+// would be to wait for the device.
+struct Count {
+  double number = 0;
+  at::Tensor there;  // on a device: float64 []
+
+  at::Tensor divide(const at::Tensor& sums) const {  // in place
+    return there.defined() ? sums.div_(there.clamp_min(1)) : sums.div_(number > 0 ? number : 1.0);
+  }
+};
+
 // This travels with a node of the autograd graph.
 struct NodeData : torch::CustomClassHolder {
-  NodeData(Group the_group, double the_count, double the_eps)
-      : group(std::move(the_group)), count(the_count), eps(the_eps) {}
+  NodeData(Group the_group, Count the_count, double the_eps)
+      : group(std::move(the_group)), count(std::move(the_count)), eps(the_eps) {}
   Group group;
-  double count;  // values per channel, of all ranks
+  Count count;
   double eps;
 };
 
 struct Statistics {
   at::Tensor mean;      // float64 [C]
   at::Tensor variance;  // float64 [C], biased
-  double count = 0;     // values per channel, of all ranks
+  Count count;
 };
 
 // float32, or float64 if the values are.
@@ -57,52 +70,98 @@ std::optional<at::Tensor> as_type(const std::optional<at::Tensor>& tensor, at::S
   return tensor && tensor->defined() ? std::optional(tensor->to(type)) : std::nullopt;
 }
 
-// One row per rank: means, biased variances, count. Gathered rather than summed: sums of squares
-// would lose the variance where the mean is large.
-Statistics gather_statistics(const at::Tensor& input, Group group) {
+// This rank's means, biased variances and count in one row. Gathered rather than summed: sums of
+// squares would lose the variance where the mean is large.
+at::Tensor own_statistics(const at::Tensor& input) {
   const int64_t channels = input.size(1);
-  const at::Tensor row = at::zeros({2 * channels + 1}, at::kDouble);
+  const at::Tensor row = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
   if (input.numel() > 0) {
-    const auto [mean, variance] =
-        at::batch_norm_update_stats(input.to(statistics_type(input)), {}, {}, 0.0);
+    // A GPU reads half precision as it is.
+    const auto [mean, variance] = at::batch_norm_update_stats(
+        input.is_cpu() ? input.to(statistics_type(input)) : input, {}, {}, 0.0);
     row.narrow(0, 0, channels).copy_(mean);
     row.narrow(0, channels, channels).copy_(variance);
     row.narrow(0, 2 * channels, 1).fill_(values_per_channel(input));
   }
-  const at::Tensor rows = at::empty({group.size(), row.numel()}, at::kDouble);
-  group.all_gather(rows, row);
+  return row;
+}
 
-  // Plain loops: the order of these sums is the same on every rank, whatever its vector unit.
-  Statistics all{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble)};
+// Plain loops: the order of these sums is the same on every rank, whatever its vector unit.
+Statistics combine_on_host(const at::Tensor& rows, int64_t channels) {
+  Statistics all{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble), {}};
   const double* const data = rows.const_data_ptr<double>();
-  const int64_t width = row.numel();
-  for (int rank = 0; rank < group.size(); ++rank) {
-    all.count += data[rank * width + 2 * channels];
+  const int64_t width = rows.size(1);
+  const int64_t num_ranks = rows.size(0);
+  double& count = all.count.number;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    count += data[rank * width + 2 * channels];
   }
   double* const mean = all.mean.mutable_data_ptr<double>();
   double* const variance = all.variance.mutable_data_ptr<double>();
-  for (int64_t c = 0; all.count > 0 && c < channels; ++c) {
-    for (int rank = 0; rank < group.size(); ++rank) {
-      mean[c] += data[rank * width + 2 * channels] / all.count * data[rank * width + c];
+  for (int64_t c = 0; count > 0 && c < channels; ++c) {
+    for (int64_t rank = 0; rank < num_ranks; ++rank) {
+      mean[c] += data[rank * width + 2 * channels] / count * data[rank * width + c];
     }
-    for (int rank = 0; rank < group.size(); ++rank) {
+    for (int64_t rank = 0; rank < num_ranks; ++rank) {
       const double shift = data[rank * width + c] - mean[c];
-      variance[c] += data[rank * width + 2 * channels] / all.count *
+      variance[c] += data[rank * width + 2 * channels] / count *
                      (data[rank * width + channels + c] + shift * shift);
     }
   }
   return all;
 }
 
-void update_running(const Statistics& batch, const BatchNormTensors& tensors, double momentum) {
+// The same sums by tensor operations; counts are whole numbers, so the order of their sum does not
+// matter. A rank without values has a share of zero.
+Statistics combine_on_device(const at::Tensor& rows, int64_t channels) {
+  const at::Tensor counts = rows.narrow(1, 2 * channels, 1);
+  Statistics all;
+  all.count.there = counts.sum();
+  const at::Tensor shares = counts / all.count.there.clamp_min(1);
+  const at::Tensor means = rows.narrow(1, 0, channels);
+  all.mean = (shares * means).sum(0);
+  all.variance =
+      (shares * (rows.narrow(1, channels, channels) + (means - all.mean).square())).sum(0);
+  return all;
+}
+
+Statistics gather_statistics(const at::Tensor& input, Group group) {
+  const at::Tensor row = own_statistics(input);
+  const at::Tensor rows = at::empty({group.size(), row.numel()}, row.options());
+  group.all_gather(rows, row);
+  return takes_device_path(input.device()) ? combine_on_device(rows, input.size(1))
+                                           : combine_on_host(rows, input.size(1));
+}
+
+// Whether any rank has values. Throws UsageError, on all ranks, if all of them have one together. A
+// rank with two or more knows the answer; only one with fewer waits for the device.
+bool has_values(const Statistics& batch, const at::Tensor& input) {
+  const double own = values_per_channel(input);
+  if (batch.count.there.defined() && own > 1) {
+    return true;
+  }
+  const double all =
+      batch.count.there.defined() ? batch.count.there.item<double>() : batch.count.number;
+  check_values_per_channel(all, input);
+  return all > 0;
+}
+
+void update_running(const Statistics& batch, const BatchNormTensors& tensors,
+                    const BatchNormNumbers& numbers) {
   if (!tensors.running_mean.defined()) {
     return;
   }
-  const auto mix = [momentum](const at::Tensor& running, const at::Tensor& now) {
-    running.copy_(running.to(at::kDouble).mul_(1 - momentum).add_(now, momentum));
+  const auto mix = [&numbers](const at::Tensor& running, const at::Tensor& now) {
+    const at::Tensor before = running.to(at::kDouble);
+    running.copy_(numbers.share.defined()
+                      ? before + numbers.share * (now - before)
+                      : before.mul(1 - numbers.momentum).add_(now, numbers.momentum));
   };
   mix(tensors.running_mean, batch.mean);
-  mix(tensors.running_var, batch.variance * (batch.count / (batch.count - 1)));
+  const Count& count = batch.count;
+  mix(tensors.running_var, count.there.defined()
+                               ? batch.variance * (count.there / (count.there - 1))
+                               : batch.variance * (count.number / (count.number - 1)));
 }
 
 class SyncedBatchNorm : public torch::autograd::Function<SyncedBatchNorm> {
@@ -144,13 +203,13 @@ class SyncedBatchNorm : public torch::autograd::Function<SyncedBatchNorm> {
     at::Tensor bias_grad = at::zeros_like(mean);
     if (input.numel() > 0) {
       std::tie(input_grad, weight_grad, bias_grad) = at::native_batch_norm_backward(
-          output_grad, input, as_type(weight, type), mean, saved[3], {}, {}, false, node->eps,
-          {context->needs_input_grad(0), true, true});
+          output_grad, input, as_type(weight, type), mean, saved[3], mean, inverse_deviation, false,
+          node->eps, {context->needs_input_grad(0), true, true});
     }
     if (context->needs_input_grad(0)) {
       const at::Tensor sums = at::stack({weight_grad, bias_grad}).to(at::kDouble);
       node->group.all_reduce(sums);
-      sums.div_(node->count > 0 ? node->count : 1.0);
+      node->count.divide(sums);
       at::Tensor scale = inverse_deviation;
       if (weight.defined()) {
         scale = scale * weight.to(type);
@@ -180,10 +239,6 @@ void check_batch_norm_input(const at::Tensor& input, int64_t num_channels) {
     throw UsageError("sync_batch_norm: the input is [{}]; it must be (N, {}, ...)",
                      fmt::join(input.sizes(), ", "), num_channels);
   }
-  if (!input.device().is_cpu()) {
-    throw UsageError("sync_batch_norm: the input is on {}; only CPU tensors are synchronised",
-                     input.device().str());
-  }
 }
 
 void check_values_per_channel(double num_values, const at::Tensor& input) {
@@ -196,14 +251,13 @@ void check_values_per_channel(double num_values, const at::Tensor& input) {
 }
 
 at::Tensor synced_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
-                             BatchNormNumbers numbers, const Group& group) {
+                             const BatchNormNumbers& numbers, const Group& group) {
   Statistics batch;
   {
     const at::NoGradGuard no_grad;
     batch = gather_statistics(input, group);
-    check_values_per_channel(batch.count, input);
-    if (batch.count > 0) {
-      update_running(batch, tensors, numbers.momentum);
+    if (has_values(batch, input)) {
+      update_running(batch, tensors, numbers);
     }
   }
   const at::ScalarType type = statistics_type(input);

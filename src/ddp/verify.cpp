@@ -13,7 +13,8 @@ void verify_equal(Group& group, const NamedTensors& tensors, int64_t step) {
   const auto count = static_cast<int64_t>(tensors.size());
   const at::Tensor mine = at::empty({count}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor dense = tensors[static_cast<size_t>(i)].second.detach().contiguous();
+    const at::Tensor dense =
+        tensors[static_cast<size_t>(i)].second.detach().to(at::kCPU).contiguous();
     mine.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(
         base::xxh3({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()}));
   }

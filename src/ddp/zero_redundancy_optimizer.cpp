@@ -17,6 +17,7 @@
 #include "base/round.h"
 #include "base/text/text.h"
 #include "comm/agree.h"
+#include "ddp/device/device_path.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ int64_t aligned(int64_t bytes) {
 // Says what is wrong with these groups by themselves; empty if nothing is.
 std::string fault_of(const ParamGroups& groups) {
   std::map<const void*, std::string> seen;
+  std::optional<at::Device> device;  // of the first one
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t p = 0; p < groups[g].params().size(); ++p) {
       const at::Tensor& parameter = groups[g].params()[p];
@@ -41,8 +43,13 @@ std::string fault_of(const ParamGroups& groups) {
         return fmt::format("{} is {}; give leaf tensors, such as model->parameters()", name,
                            parameter.defined() ? "no leaf of the graph" : "undefined");
       }
-      if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided) {
-        return fmt::format("{} is not a dense CPU tensor", name);
+      if (parameter.layout() != at::kStrided) {
+        return fmt::format("{} is not a dense tensor", name);
+      }
+      device = device.value_or(parameter.device());
+      if (parameter.device() != *device) {
+        return fmt::format("{} is on {}, the first one on {}; give parameters of one device", name,
+                           parameter.device().str(), device->str());
       }
       const auto [other, is_new] = seen.emplace(parameter.unsafeGetTensorImpl(), name);
       if (!is_new) {
@@ -59,9 +66,12 @@ std::vector<std::string> describe(const ParamGroups& groups) {
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t p = 0; p < groups[g].params().size(); ++p) {
       const at::Tensor& parameter = groups[g].params()[p];
-      lines.push_back(fmt::format("parameter {} of group {}: {} [{}]", p, g,
-                                  c10::toString(parameter.scalar_type()),
-                                  fmt::join(parameter.sizes(), ", ")));
+      lines.push_back(fmt::format(
+          "parameter {} of group {}: {} [{}]{}", p, g, c10::toString(parameter.scalar_type()),
+          fmt::join(parameter.sizes(), ", "),
+          parameter.is_cpu()
+              ? ""
+              : " on " + c10::DeviceTypeName(parameter.device().type(), /*lower_case=*/true)));
     }
   }
   return lines;
@@ -146,6 +156,13 @@ struct ZeroShards::Impl {
     return found != owners.end() && found->second == group.rank();
   }
 
+  // Where a peer's state is loaded: its device's number is of no use here. None for the CPU.
+  std::optional<at::Device> device_of_state() const {
+    return chunks.empty() || chunks.front().flat.is_cpu()
+               ? std::nullopt
+               : std::optional(chunks.front().flat.device());
+  }
+
   // Parameters that have no owner yet.
   std::vector<Slot> new_slots(const ParamGroups& groups) const {
     std::vector<Slot> slots;
@@ -202,7 +219,9 @@ struct ZeroShards::Impl {
     }
     chunk.begins.assign(bytes_owned.size(), 0);
     std::exclusive_scan(chunk.bytes.begin(), chunk.bytes.end(), chunk.begins.begin(), int64_t{0});
-    chunk.flat = group.allocate(chunk.begins.back() + chunk.bytes.back());
+    chunk.flat = ddp::group_memory(
+        group, chunk.begins.back() + chunk.bytes.back(),
+        chunk.slots.empty() ? at::Device(at::kCPU) : chunk.slots.front().parameter.device());
     for (Slot& slot : chunk.slots) {
       slot.offset += chunk.begins[static_cast<size_t>(slot.owner)];
       slot.place = place_in(chunk.flat, slot);
@@ -215,11 +234,20 @@ struct ZeroShards::Impl {
 
   void spread() {
     for (Chunk& chunk : chunks) {
-      for (Slot& slot : chunk.slots) {
-        if (slot.owner == group.rank() && !slot.is_view()) {
-          slot.place.copy_(slot.parameter.detach());
+      std::vector<at::Tensor> places;
+      std::vector<at::Tensor> parameters;
+      const auto list = [&](bool are_own) {
+        places.clear();
+        parameters.clear();
+        for (const Slot& slot : chunk.slots) {
+          if ((slot.owner == group.rank()) == are_own && !slot.is_view()) {
+            places.push_back(slot.place);
+            parameters.push_back(slot.parameter.detach());
+          }
         }
-      }
+      };
+      list(/*are_own=*/true);
+      ddp::copy_all(places, parameters);
       const auto part = [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         return chunk.flat.narrow(0, chunk.begins[r], chunk.bytes[r]);
@@ -233,11 +261,8 @@ struct ZeroShards::Impl {
           }
         }
       }
-      for (Slot& slot : chunk.slots) {
-        if (slot.owner != group.rank() && !slot.is_view()) {
-          slot.parameter.detach().copy_(slot.place);
-        }
-      }
+      list(/*are_own=*/false);
+      ddp::copy_all(parameters, places);
     }
   }
 
@@ -341,7 +366,7 @@ void ZeroShards::consolidate(torch::optim::Optimizer& optimizer, int to,
     group.recv(bytes, rank);
     torch::serialize::InputArchive archive;
     archive.load_from(static_cast<const char*>(bytes.const_data_ptr()),
-                      static_cast<size_t>(bytes.numel()));
+                      static_cast<size_t>(bytes.numel()), impl_->device_of_state());
     optimizer.state().clear();
     load_own(archive);
     for (auto& [key, value] : optimizer.state()) {

@@ -17,8 +17,10 @@ class CheckFeatures(unittest.TestCase):
             (root / "docs/concepts").mkdir(parents=True)
             (root / "tests/a").mkdir(parents=True)
             (root / "tests/a/a_test.cpp").write_text("TEST(Suite, Holds) {}\nTEST_P(Each, Holds) {}\n")
-            lines = {row: f"| {row} | there | here | `Suite.Holds` `Each.Holds` |" for row in ROWS}
-            lines["F31"] = "| F31 | there | not here: it is Python's | |"
+            (root / "tests/a/cuda_a_test.cpp").write_text("TEST_P(OnDevice, Holds) {}\n")
+            lines = {row: f"| {row} | there | here | `Suite.Holds` `Each.Holds` | `OnDevice.Holds` |" for row in ROWS}
+            lines["F27"] = "| F27 | there | here | `Suite.Holds` | as on the CPU: the host compares |"
+            lines["F31"] = "| F31 | there | not here: it is Python's | | |"
             if change:
                 change(lines)
             (root / "docs/concepts/ddp-features.md").write_text("\n".join(lines.values()) + "\n")
@@ -34,14 +36,29 @@ class CheckFeatures(unittest.TestCase):
         self.assertIn("S7", text)
 
     def test_a_test_that_does_not_exist(self):
-        code, text = self.run_on(lambda lines: lines.update(F2="| F2 | there | here | `Suite.Fails` |"))
+        code, text = self.run_on(lambda lines: lines.update(F2="| F2 | there | here | `Suite.Fails` | `OnDevice.Holds` |"))
         self.assertEqual(code, 1)
         self.assertIn("row F2 names Suite.Fails", text)
 
     def test_a_row_without_proof(self):
-        code, text = self.run_on(lambda lines: lines.update(F3="| F3 | there | here | |"))
+        code, text = self.run_on(lambda lines: lines.update(F3="| F3 | there | here | | `OnDevice.Holds` |"))
         self.assertEqual(code, 1)
-        self.assertIn("row F3 names no test", text)
+        self.assertIn("row F3 names no test;", text)
+
+    def test_a_row_without_proof_on_a_gpu(self):
+        code, text = self.run_on(lambda lines: lines.update(F4="| F4 | there | here | `Suite.Holds` | surely |"))
+        self.assertEqual(code, 1)
+        self.assertIn("row F4 names no test on a GPU", text)
+
+    def test_a_test_that_is_none_for_a_gpu(self):
+        code, text = self.run_on(lambda lines: lines.update(F5="| F5 | there | here | `Suite.Holds` | `Suite.Holds` |"))
+        self.assertEqual(code, 1)
+        self.assertIn("row F5 names Suite.Holds for a GPU", text)
+
+    def test_a_row_of_four_cells(self):
+        code, text = self.run_on(lambda lines: lines.update(F6="| F6 | there | here | `Suite.Holds` |"))
+        self.assertEqual(code, 1)
+        self.assertIn("row F6 has 4 cells", text)
 
 
 if __name__ == "__main__":

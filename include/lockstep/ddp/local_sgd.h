@@ -72,9 +72,10 @@ class PeriodicModelAverager {
   // that requires a gradient by its average over the group and returns true. The others return
   // false at once.
   //
-  // The parameters travel in one all-reduce per type, through memory of Group::allocate() that is
-  // as large as they are and is kept. A parameter that is listed twice counts once. Throws
-  // UsageError if no parameter requires a gradient, or if one is not a dense floating CPU tensor.
+  // The parameters travel in one all-reduce per type, through memory that is as large as they are
+  // and is kept: on the CPU that of Group::allocate(), otherwise on their device. A parameter that
+  // is listed twice counts once. Throws UsageError if no parameter requires a gradient, if one is
+  // not a dense floating tensor, or if they are on several devices.
   bool average(const torch::nn::Module& module);
   bool average(const std::vector<at::Tensor>& parameters);
 

@@ -32,7 +32,8 @@
 // bits on all ranks.
 //
 // Types: float32 and float64, and float16 or bfloat16 input with float32 statistics. The layout of
-// the input (channels last) is kept. Tensors are on the CPU.
+// the input (channels last) is kept. Tensors are on the CPU or on a GPU, where statistics are
+// computed too; ranks whose GPUs are of one model get the same bits.
 
 #include <cstdint>
 #include <ostream>
