@@ -28,8 +28,9 @@ constexpr int kMaxRanks = 64;  // their sums of small numbers are exact in every
 constexpr int kMaxRepeats = 1000;
 constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
-const Names kOperations = {"allreduce", "broadcast", "allgather", "reducescatter", "ddp",
-                           "data",      "launch",    "load",      "tokenize",      "checkpoint"};
+const Names kOperations = {"allreduce", "broadcast",  "allgather", "reducescatter",
+                           "ddp",       "data",       "launch",    "load",
+                           "tokenize",  "checkpoint", "gpu-parity"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "openmpi", "mpich", "intelmpi", "none"};
@@ -41,7 +42,9 @@ constexpr const char* kDescription =
     "bench ddp --help. The launcher, beside torchrun: lockstep bench launch --help. Weights from a "
     "file, beside torch.load: lockstep bench load --help. Samples from files, beside Python's "
     "DataLoader: lockstep bench data --help. Tokenizers: lockstep bench tokenize "
-    "--help. What a checkpoint costs: lockstep bench checkpoint --help.";
+    "--help. What a checkpoint costs: lockstep bench checkpoint --help. Whether a GPU computes "
+    "what "
+    "the CPU does: lockstep bench gpu-parity --help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -259,8 +262,9 @@ struct Topic {
 };
 
 constexpr Topic kTopics[] = {
-    {"checkpoint", bench_checkpoint}, {"data", bench_data}, {"ddp", bench_ddp},
-    {"launch", bench_launch},         {"load", bench_load}, {"tokenize", bench_tokenize}};
+    {"checkpoint", bench_checkpoint}, {"data", bench_data},     {"ddp", bench_ddp},
+    {"gpu-parity", bench_gpu_parity}, {"launch", bench_launch}, {"load", bench_load},
+    {"tokenize", bench_tokenize}};
 
 }  // namespace
 

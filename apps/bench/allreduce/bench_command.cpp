@@ -20,6 +20,7 @@
 #include "bench/checkpoint/bench_checkpoint_command.h"
 #include "bench/data/bench_data_command.h"
 #include "bench/ddp/bench_ddp_command.h"
+#include "bench/gpu/parity_command.h"
 #include "bench/launch/bench_launch_job.h"
 #include "bench/load/bench_load_command.h"
 #include "comm/backends/raw_gloo.h"
@@ -95,6 +96,9 @@ int bench_command(int argc, char** argv) {
   }
   if (argc == 3 && std::string_view(argv[1]) == "ddp") {
     return bench_ddp_command(argv[2]);
+  }
+  if (argc == 3 && std::string_view(argv[1]) == "gpu-parity") {
+    return parity_command(argv[2]);
   }
   if (argc == 3 && std::string_view(argv[1]) == "load") {
     return bench_load_command(argv[2]);
