@@ -33,7 +33,9 @@ class Sentences : public BenchModel {
  public:
   Sentences() { register_module("bert", bert_); }
 
-  at::Tensor forward(const at::Tensor& ids_BT) override { return bert_({.ids_BT = ids_BT}); }
+  at::Tensor forward(const at::Tensor& ids_BT) override {
+    return bert_(BertInput{.ids_BT = ids_BT});
+  }
   BenchBatch make_batch(const at::Generator& generator) const override {
     return {.input = at::randint(kNumWords, {kBatch, kLength}, generator, at::kLong),
             .target = at::randint(kNumLabels, {kBatch}, generator, at::kLong)};
