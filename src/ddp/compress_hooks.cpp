@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -21,7 +22,8 @@ constexpr int64_t kBlockElements = 16 << 10;
 void divide_into(const at::Tensor& narrow, const at::Tensor& wide, int divisor) {
   if (ddp::takes_device_path(wide.device())) {
     at::Tensor out = narrow;
-    at::div_out(out, wide, at::Scalar(divisor));
+    // As a tensor: with a Scalar, this operation wants an output of the input's type.
+    at::div_out(out, wide, at::native::wrapped_scalar_tensor(divisor));
     return;
   }
   at::Tensor block = at::empty({std::min(kBlockElements, wide.numel())}, wide.options());

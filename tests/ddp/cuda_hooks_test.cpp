@@ -60,7 +60,7 @@ TEST_P(HooksOnDevice, ASmallTypeTrainsNearlyAsTheWholeOne) {
 TEST_P(HooksOnDevice, TheAverageIsRoundedToTheSmallType) {
   run(2, [](Group& group, at::Device device) {
     for (const auto& [make, type] :
-         {std::pair{fp16_compress, at::kHalf}, std::pair{bf16_compress, at::kBFloat16}}) {
+         {std::pair{&fp16_compress, at::kHalf}, std::pair{&bf16_compress, at::kBFloat16}}) {
       torch::nn::Linear layer(torch::nn::LinearOptions(33, 1).bias(false));
       layer->to(device);
       DistributedDataParallel ddp(layer, group, {.comm_hook = make()});

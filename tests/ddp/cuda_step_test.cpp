@@ -190,7 +190,7 @@ TORCH_MODULE(OddOnDevice);
 TEST_P(DdpOnDevice, ParametersOfEveryKindGetTheAverageInTheirOwnLayout) {
   run(2, [](Group& group, at::Device device) {
     OddOnDevice net, mine, other;
-    for (auto& model : {net, mine, other}) {
+    for (OddOnDevice model : {net, mine, other}) {
       model->to(device);
     }
     const auto input = [&](int rank) { return torch::full({2, 3, 6, 6}, rank + 1.0f, device); };
