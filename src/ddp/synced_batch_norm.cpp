@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -196,6 +197,8 @@ class SyncedBatchNorm : public torch::autograd::Function<SyncedBatchNorm> {
     const at::Tensor output_grad = gradients[0].to(type).contiguous(input.suggest_memory_format());
     const at::Tensor mean = saved[2];
     const at::Tensor inverse_deviation = (saved[3] + node->eps).rsqrt();
+    // A GPU computes the sums for a weight only if there is one.
+    const at::Tensor factor = weight.defined() ? weight.to(type) : at::ones_like(mean);
 
     // This is as for fixed statistics, plus the two sums over this rank's values.
     at::Tensor input_grad = at::empty_like(input);
@@ -203,17 +206,14 @@ class SyncedBatchNorm : public torch::autograd::Function<SyncedBatchNorm> {
     at::Tensor bias_grad = at::zeros_like(mean);
     if (input.numel() > 0) {
       std::tie(input_grad, weight_grad, bias_grad) = at::native_batch_norm_backward(
-          output_grad, input, as_type(weight, type), mean, saved[3], mean, inverse_deviation, false,
-          node->eps, {context->needs_input_grad(0), true, true});
+          output_grad, input, factor, mean, saved[3], mean, inverse_deviation, false, node->eps,
+          {context->needs_input_grad(0), true, true});
     }
     if (context->needs_input_grad(0)) {
       const at::Tensor sums = at::stack({weight_grad, bias_grad}).to(at::kDouble);
       node->group.all_reduce(sums);
       node->count.divide(sums);
-      at::Tensor scale = inverse_deviation;
-      if (weight.defined()) {
-        scale = scale * weight.to(type);
-      }
+      const at::Tensor scale = inverse_deviation * factor;
       const at::Tensor slope = sums[0].to(type) * inverse_deviation * scale;
       input_grad.addcmul_(input - per_channel(mean, input), per_channel(slope, input), -1);
       input_grad.sub_(per_channel(sums[1].to(type) * scale, input));
