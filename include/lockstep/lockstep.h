@@ -26,6 +26,7 @@
 #include <lockstep/comm/requests.h>
 #include <lockstep/comm/store.h>
 #include <lockstep/comm/work.h>
+#include <lockstep/data/batch.h>
 #include <lockstep/data/batches.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/distributed_sampler.h>
@@ -52,6 +53,7 @@
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/tokenizers/tokenizer.h>
+#include <lockstep/train/parameter_group.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/weights/save.h>
 #include <lockstep/weights/weights.h>

@@ -5,18 +5,16 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/batches.h>
 
+#include "data/columns.h"
+
 namespace lockstep {
 
 Batches::Batches(TensorDataset data, BatchOptions options)
-    : data_(std::move(data)), options_(std::move(options)) {
-  if (!data_.input.defined() || !data_.target.defined() || data_.input.dim() < 1 ||
-      data_.target.dim() < 1 || data_.input.size(0) != data_.target.size(0)) {
-    throw UsageError("batches: input and target must be tensors with the same number of rows");
-  }
+    : columns_(data::checked_columns(data, "batches")), options_(std::move(options)) {
   if (options_.batch_size < 1) {
     throw UsageError("batches: batch_size is {}, it must be at least 1", options_.batch_size);
   }
-  const int64_t rows = data_.size();
+  const int64_t rows = columns_.num_samples();
   for (const int64_t index : options_.indices) {
     if (index < 0 || index >= rows) {
       throw UsageError("batches: index {} is not in [0, {}), the size of the dataset", index, rows);
@@ -36,7 +34,7 @@ Batch Batches::at(int64_t index) const {
   const int64_t begin = index * options_.batch_size;
   const int64_t length = std::min(options_.batch_size, order_.size(0) - begin);
   const at::Tensor rows = order_.narrow(0, begin, length);
-  return {data_.input.index_select(0, rows), data_.target.index_select(0, rows)};
+  return columns_.map([&](const at::Tensor& column) { return column.index_select(0, rows); });
 }
 
 }  // namespace lockstep

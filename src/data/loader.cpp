@@ -129,7 +129,7 @@ class Loader::Prefetcher {
     try {
       made.batch = data_->batch(round.batch(index));
       if (options_.pin_memory && at::globalContext().hasCUDA()) {
-        made.batch = {made.batch.input.pin_memory(), made.batch.target.pin_memory()};
+        made.batch = made.batch.pin_memory();
       }
     } catch (...) {
       made.error = std::current_exception();

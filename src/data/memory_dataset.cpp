@@ -2,9 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
-#include <lockstep/base/error.h>
 #include <lockstep/data/dataset.h>
 
+#include "data/columns.h"
 #include "data/sample_keys.h"
 
 namespace lockstep {
@@ -28,30 +28,25 @@ at::Tensor gather_rows(const at::Tensor& from, std::span<const SampleKey> sample
 
 class MemoryDataset : public Dataset {
  public:
-  explicit MemoryDataset(TensorDataset data) : data_(std::move(data)) {}
+  explicit MemoryDataset(Batch columns) : columns_(std::move(columns)) {}
 
-  int64_t size() const override { return data_.size(); }
+  int64_t size() const override { return columns_.num_samples(); }
 
   Batch batch(std::span<const SampleKey> samples) const override {
     data::check_samples(samples, size());
-    return {gather_rows(data_.input, samples), gather_rows(data_.target, samples)};
+    return columns_.map([&](const at::Tensor& column) { return gather_rows(column, samples); });
   }
 
  private:
-  TensorDataset data_;
+  Batch columns_;
 };
 
 }  // namespace
 
 std::shared_ptr<const Dataset> make_dataset(TensorDataset data) {
-  if (!data.input.defined() || !data.target.defined() || data.input.dim() < 1 ||
-      data.target.dim() < 1 || data.input.size(0) != data.target.size(0)) {
-    throw UsageError("dataset: input and target must be tensors with the same number of rows");
-  }
-  for (at::Tensor* tensor : {&data.input, &data.target}) {
-    *tensor = tensor->detach().cpu().contiguous();
-  }
-  return std::make_shared<MemoryDataset>(std::move(data));
+  const Batch columns = data::checked_columns(data, "dataset");
+  return std::make_shared<MemoryDataset>(
+      columns.map([](const at::Tensor& column) { return column.detach().cpu().contiguous(); }));
 }
 
 }  // namespace lockstep

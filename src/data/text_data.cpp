@@ -45,6 +45,14 @@ struct LabelledText {
   int64_t label = kCorruptTarget;
 };
 
+// How many ids come before the padding. An id of padding inside a text counts, and at its end it
+// does not: where a tokenizer has no padding, texts are filled up with an id that they may hold.
+ptrdiff_t num_seen(const std::vector<int32_t>& ids, int64_t padding) {
+  const auto last =
+      std::find_if(ids.rbegin(), ids.rend(), [&](int32_t id) { return id != padding; });
+  return ids.rend() - last;
+}
+
 class TextDataset : public Dataset {
  public:
   TextDataset(std::unique_ptr<base::ByteSource> source, LabelledTextOptions options)
@@ -72,14 +80,22 @@ class TextDataset : public Dataset {
       longest = std::max(longest, texts.back().ids.size());
     }
     const auto rows = static_cast<int64_t>(texts.size());
-    Batch batch{at::empty({rows, static_cast<int64_t>(longest)}, at::kLong),
-                at::empty({rows}, at::kLong)};
+    const int64_t padding = padding_id(tokenizer_);
+    const auto columns = static_cast<int64_t>(longest);
+    const at::Tensor is_seen_BT = at::empty({rows, columns}, at::kBool);
+    Batch batch{.input = at::empty({rows, columns}, at::kLong),
+                .target = at::empty({rows}, at::kLong),
+                .more = {{"attention_mask", is_seen_BT}}};
     auto* ids = batch.input.mutable_data_ptr<int64_t>();
+    auto* is_seen = is_seen_BT.mutable_data_ptr<bool>();
     auto* labels = batch.target.mutable_data_ptr<int64_t>();
     for (const LabelledText& text : texts) {
       int64_t* const end = std::copy(text.ids.begin(), text.ids.end(), ids);
+      bool* const end_seen = std::fill_n(is_seen, num_seen(text.ids, padding), true);
       ids += longest;
-      std::fill(end, ids, padding_id(tokenizer_));
+      is_seen += longest;
+      std::fill(end, ids, padding);
+      std::fill(end_seen, is_seen, false);
       *labels++ = text.label;
     }
     return batch;

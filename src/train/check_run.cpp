@@ -53,6 +53,34 @@ void check_update(const TrainerOptions& options) {
   }
 }
 
+// What an optimizer of one's own takes the place of has no effect beside it.
+void check_own_optimizer(const TrainerOptions& options) {
+  if (!options.make_optimizer) {
+    return;
+  }
+  const TrainerOptions usual;
+  const auto refuse = [](const char* name) {
+    throw UsageError(
+        "trainer: {} is set, but has no effect beside make_optimizer; set it in the optimizer that "
+        "make_optimizer makes, and leave it as it is here",
+        name);
+  };
+  const std::pair<const char*, bool> settings[] = {
+      {"optimizer", options.optimizer != usual.optimizer},
+      {"lr", options.lr != usual.lr},
+      {"weight_decay", options.weight_decay != usual.weight_decay},
+      {"beta1", options.beta1 != usual.beta1},
+      {"beta2", options.beta2 != usual.beta2},
+      {"eps", options.eps != usual.eps},
+      {"momentum", options.momentum != usual.momentum},
+      {"groups", !options.groups.empty()}};
+  for (const auto& [name, is_set] : settings) {
+    if (is_set) {
+      refuse(name);
+    }
+  }
+}
+
 const char* name_of(Precision value) {
   static constexpr const char* kNames[] = {"float32", "bfloat16", "float16"};
   return kNames[static_cast<int>(value)];
@@ -96,6 +124,8 @@ std::vector<std::string> describe(const TrainerOptions& options, const TrainerDa
       fmt::format("beta2 = {}", options.beta2),
       fmt::format("eps = {}", options.eps),
       fmt::format("momentum = {}", options.momentum),
+      options.make_optimizer ? "a make_optimizer" : "no make_optimizer",
+      fmt::format("{} parameter groups", options.groups.size()),
       fmt::format("schedule = {}", name_of(options.schedule)),
       fmt::format("warmup_steps = {}", options.warmup_steps),
       fmt::format("min_lr_share = {}", options.min_lr_share),
@@ -133,6 +163,7 @@ void check_run(const TrainerOptions& options, const TrainerData& data) {
   }
   check_length(options);
   check_update(options);
+  check_own_optimizer(options);
 }
 
 void check_same_run(Group& group, const TrainerOptions& options, const TrainerData& data) {

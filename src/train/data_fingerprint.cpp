@@ -120,13 +120,20 @@ void add(base::Digest& digest, const at::Tensor& tensor) {
   digest.add(std::span(static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()));
 }
 
+constexpr size_t kSampleDigits = 2 * kDigits;  // the two fields, then the tensors with other names
+
 std::string sample_digest(const Dataset& data, int64_t index) {
   const SampleKey key{.index = index, .seed = 0};
   const Batch batch = data.batch(std::span(&key, 1));
-  base::Digest digest = base::Digest::sha256();
-  add(digest, batch.input);
-  add(digest, batch.target);
-  return hex_of(std::move(digest));
+  base::Digest fields = base::Digest::sha256();
+  add(fields, batch.input);
+  add(fields, batch.target);
+  base::Digest more = base::Digest::sha256();
+  for (const auto& [name, tensor] : batch.more) {
+    more.add(name + "\n");
+    add(more, tensor);
+  }
+  return hex_of(std::move(fields)) + hex_of(std::move(more));
 }
 
 // Collective.
@@ -138,25 +145,37 @@ Json describe(const Dataset& data, Group& group) {
     for (int64_t i = group.rank(); i < count; i += group.size()) {
       const int64_t index = i + 1 == count ? size - 1 : i * (size / count);
       const std::string digest = sample_digest(data, index);
-      mine += sample_digest(data, index) == digest ? digest : std::string(kDigits, '?');
+      mine += sample_digest(data, index) == digest ? digest : std::string(kSampleDigits, '?');
     }
   });
   comm::throw_together(group, error);
   const std::vector<std::string> all = comm::gather_texts(group, mine);
   base::Digest content = base::Digest::sha256();
+  base::Digest more = base::Digest::sha256();
   bool is_known = true;
   for (int64_t i = 0; i < count; ++i) {
     const auto rank = static_cast<size_t>(i % group.size());
     const std::string digest =
-        all[rank].substr(static_cast<size_t>(i / group.size()) * kDigits, kDigits);
+        all[rank].substr(static_cast<size_t>(i / group.size()) * kSampleDigits, kSampleDigits);
     is_known = is_known && digest.front() != '?';
-    content.add(digest);
+    content.add(digest.substr(0, kDigits));
+    more.add(digest.substr(kDigits));
   }
   Json json{{"samples", size}};
   if (is_known) {
     json["content"] = hex_of(std::move(content));
+    json["more"] = hex_of(std::move(more));
   }
   return json;
+}
+
+// What `then` can be compared with: fingerprints of older versions do not cover tensors with other
+// names than input and target.
+Json comparable(const Json& then, Json now) {
+  if (then.is_object() && !then.contains("more") && now.is_object()) {
+    now.erase("more");
+  }
+  return now;
 }
 
 std::string text_of(const Json& value) {
@@ -179,6 +198,10 @@ std::string difference(const std::string& key, const Json& then, const Json& now
   }
   if (then.contains("names") && now.contains("names") && then["names"] != now["names"]) {
     return fmt::format("the files of {} have other names or sizes now", key);
+  }
+  if (then.contains("more") && now.contains("more") && then["content"] == now["content"]) {
+    return fmt::format(
+        "the tensors of {} besides input and target are others now, or have other names", key);
   }
   return fmt::format("{} is as long as before, but its content is another now", key);
 }
@@ -223,8 +246,8 @@ std::string fingerprint_difference(const std::string& then_text, const std::stri
     if (!then.contains(key)) {
       return fmt::format("there was no {}, and there is one now", key);
     }
-    if (then[key] != value) {
-      return difference(key, then[key], value);
+    if (const Json compared = comparable(then[key], value); then[key] != compared) {
+      return difference(key, then[key], compared);
     }
   }
   for (const auto& [key, value] : then.items()) {

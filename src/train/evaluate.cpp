@@ -74,12 +74,7 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
 }
 
 int64_t num_counted(const TaskOutput& output, const Batch& batch) {
-  if (output.num_counted >= 0) {
-    return output.num_counted;
-  }
-  const at::Tensor& samples = batch.target.defined() ? batch.target : batch.input;
-  LOCKSTEP_CHECK(samples.defined() && samples.dim() > 0, "a batch without samples");
-  return samples.size(0);
+  return output.num_counted >= 0 ? output.num_counted : batch.num_samples();
 }
 
 }  // namespace lockstep::train

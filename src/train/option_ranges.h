@@ -10,6 +10,7 @@ namespace lockstep::train::ranges {
 inline constexpr base::ConfigRange kCount{.min = 1, .max = 1e6};
 inline constexpr base::ConfigRange kCountOrNone{.min = 0};
 inline constexpr base::ConfigRange kLr{.min = 0, .max = 100};
+inline constexpr base::ConfigRange kLrScale{.min = 0, .max = 1000};
 inline constexpr base::ConfigRange kWeightDecay{.min = 0, .max = 100};
 // At 1 nothing new would ever count, and AdamW's bias correction divides by 1 - beta.
 inline constexpr base::ConfigRange kDecay{.min = 0, .max = 1, .excludes_max = true};

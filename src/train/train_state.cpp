@@ -146,7 +146,8 @@ void append(std::vector<NamedTensor>& all, const std::string& prefix,
   }
 }
 
-std::vector<NamedTensor> all_tensors(const TrainState& state) {
+std::vector<NamedTensor> all_tensors(const TrainState& state,
+                                     std::vector<NamedTensor> of_optimizer) {
   std::vector<NamedTensor> all;
   for (const auto& item : state.module.named_parameters()) {
     all.push_back({"model." + item.key(), item.value().detach()});
@@ -154,7 +155,7 @@ std::vector<NamedTensor> all_tensors(const TrainState& state) {
   for (const auto& item : state.module.named_buffers()) {
     all.push_back({"model." + item.key(), item.value()});
   }
-  append(all, "optimizer.", state.optimizer.state());
+  append(all, "optimizer.", std::move(of_optimizer));
   append(all, "average.", state.average.state());
   return all;
 }
@@ -172,6 +173,33 @@ void check_same_run(const Checkpoint& checkpoint, const TrainerOptions& options)
         "checkpoint folder of its own",
         checkpoint.path(), line_then, line_now);
   }
+}
+
+std::string description_of(const Optimizer& optimizer) {
+  std::string text;
+  for (const std::string& line : optimizer.description()) {
+    text += line + "\n";
+  }
+  return text;
+}
+
+// Checkpoints of older versions do not say: they are of an optimizer of ours without groups.
+void check_same_optimizer(const Checkpoint& checkpoint, const Optimizer& optimizer) {
+  const Values& values = checkpoint.info().values;
+  const auto saved = values.find("optimizer");
+  const std::string now = description_of(optimizer);
+  const bool is_plain = optimizer.description().size() == 1;
+  if (saved == values.end() ? is_plain : saved->second == now) {
+    return;
+  }
+  const std::string then =
+      saved == values.end() ? "no parameter groups and no make_optimizer\n" : saved->second;
+  const auto [line_then, line_now] = first_difference(then, now);
+  throw UsageError(
+      "{} is a checkpoint of a run with another optimizer or other parameter groups: it has `{}`, "
+      "this run has `{}`; give this run the optimizer and the groups that it began with, or a "
+      "checkpoint folder of its own",
+      checkpoint.path(), line_then, line_now);
 }
 
 void check_same_data(const Checkpoint& checkpoint, const TrainerOptions& options,
@@ -207,7 +235,7 @@ void check_same_data(const Checkpoint& checkpoint, const TrainerOptions& options
 }  // namespace
 
 std::vector<NamedTensor> TrainState::tensors_to_save() const {
-  std::vector<NamedTensor> all = all_tensors(*this);
+  std::vector<NamedTensor> all = all_tensors(*this, optimizer.state());
   const size_t first = module.named_parameters().size();
   for (size_t i = first; i < first + module.named_buffers().size(); ++i) {
     all[i].tensor = all[i].tensor.clone();
@@ -225,6 +253,7 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
   info.values["bad_steps"] = bad_steps.state();
   info.values["loss_scale"] = loss_scale.state();
   info.values["description"] = options.description;
+  info.values["optimizer"] = description_of(optimizer);
   info.values["data"] = options.data_fingerprint;
   if (progress.best && progress.best->step == progress.step) {
     info.score = score_of(*progress.best);
@@ -235,13 +264,15 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
 void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& options,
                          Group& group) {
   check_same_run(checkpoint, options);
+  check_same_optimizer(checkpoint, optimizer);
   check_same_data(checkpoint, options, group);
   std::vector<WeightTarget> targets;
-  for (NamedTensor& item : all_tensors(*this)) {
+  for (NamedTensor& item : all_tensors(*this, optimizer.begin_restore())) {
     targets.push_back({std::move(item.name), std::move(item.tensor)});
   }
   const at::NoGradGuard no_grad;
   checkpoint.load(targets, group);
+  optimizer.end_restore();
   progress.step = whole(checkpoint, "step", 0, std::numeric_limits<int64_t>::max());
   progress.best = parse_best(value(checkpoint, "best"));
   progress.num_stale =

@@ -75,6 +75,9 @@ class Trainer::Impl {
         module_(task.module()) {
     train::check_same_run(group_, options_, data_);
     train::check_run(options_, data_);
+    if (options_.make_optimizer) {
+      options_.lr = 1;  // the schedule gives the share of each group's own learning rate
+    }
     if (!options_.checkpoint_dir.empty()) {
       claim_folder();
     }
@@ -223,7 +226,7 @@ class Trainer::Impl {
                       .epoch = (progress_.step - 1) / order_->steps_per_epoch(),
                       .loss = sums.loss,
                       .grad_norm = grad_norm,
-                      .lr = lr,
+                      .lr = runner_->optimizer().shown_lr(lr),
                       .samples_per_s = samples / (now - reported_seconds_),
                       .seconds = now,
                       .num_bad_steps = runner_->bad_steps().num_all(),

@@ -53,8 +53,29 @@ TEST(LabelledText, IsFilledUpToTheLongestOfTheBatch) {
     const int64_t expected =
         i < std::ssize(first) ? first[static_cast<size_t>(i)] : *tokenizer.special_ids().padding;
     EXPECT_EQ(batch.input[1][i].item<int64_t>(), expected);
+    EXPECT_TRUE(batch["attention_mask"][0][i].item<bool>());
+    EXPECT_EQ(batch["attention_mask"][1][i].item<bool>(), i < std::ssize(first));
   }
   EXPECT_EQ(data->batch(keys({0})).input.size(1), std::ssize(first));
+}
+
+// This tokenizer fills up with its end-of-text id, which may also be in a text.
+TEST(LabelledText, TheMaskEndsBeforeTheLastIdsThatEqualThePadding) {
+  const TempFolder folder;
+  const auto data =
+      open_labelled_text(folder.file("a.jsonl",
+                                     "{\"text\": \"a<|endoftext|>b\", \"label\": 1}\n"
+                                     "{\"text\": \"a fine film, and a long one\", \"label\": 0}\n"
+                                     "{\"text\": \"ab<|endoftext|>\", \"label\": 1}\n"),
+                         {.tokenizer = golden_tokenizer("bpe")});
+  const int64_t padding = padding_id(load_tokenizer(golden_tokenizer("bpe")));
+  const Batch batch = data->batch(keys({0, 1, 2}));
+  EXPECT_TRUE(batch.input[0].eq(padding).any().item<bool>());
+  EXPECT_FALSE(batch.input[1].eq(padding).any().item<bool>()) << "the longest one";
+  // The rule, said another way: what comes before any id that is not padding.
+  const at::Tensor expected = batch.input.ne(padding).flip(1).cumsum(1).flip(1).gt(0);
+  EXPECT_TRUE(batch["attention_mask"].equal(expected));
+  EXPECT_TRUE(batch["attention_mask"].logical_and(batch.input.eq(padding)).any().item<bool>());
 }
 
 TEST(LabelledText, IsCutAtMaxLength) {

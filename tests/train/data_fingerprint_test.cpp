@@ -142,6 +142,34 @@ TEST_F(DataFingerprint, DataWithoutFilesAreKnownBySamples) {
   EXPECT_THAT(change(of_data(numbers(1000)), of_data(numbers(1000, 2))), HasSubstr("content"));
 }
 
+std::shared_ptr<const Dataset> weighted(const char* name, double weight) {
+  const at::Tensor input = at::arange(40, at::kFloat);
+  return make_dataset(
+      {.input = input, .target = input.to(at::kLong), .more = {{name, input * weight}}});
+}
+
+TEST_F(DataFingerprint, CoversTensorsOfEveryName) {
+  const auto of_data = [&](std::shared_ptr<const Dataset> train) {
+    return train::fingerprint_samples({.train = std::move(train), .held_out = nullptr}, group_);
+  };
+  const std::string before = of_data(weighted("weight", 2));
+  EXPECT_EQ(change(before, of_data(weighted("weight", 2))), "");
+  EXPECT_THAT(change(before, of_data(weighted("weight", 3))),
+              HasSubstr("besides input and target"));
+  EXPECT_THAT(change(before, of_data(weighted("mask", 2))), HasSubstr("besides input and target"));
+}
+
+TEST_F(DataFingerprint, ACheckpointOfAVersionWithTwoTensorsKnowsThese) {
+  const auto of_data = [&](std::shared_ptr<const Dataset> train) {
+    return train::fingerprint_samples({.train = std::move(train), .held_out = nullptr}, group_);
+  };
+  // What such a version wrote about numbers(5).
+  const std::string then =
+      R"({"train":{"samples":5,"content":"b50adb31e11289b3d3352a96275fa68b"}})";
+  EXPECT_EQ(change(then, of_data(numbers(5))), "");
+  EXPECT_THAT(change(then, of_data(numbers(5, 2))), HasSubstr("content"));
+}
+
 // Another picture for the same key each time.
 class Moody : public Dataset {
  public:

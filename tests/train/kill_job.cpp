@@ -1,7 +1,8 @@
-// A run to be killed, on any number of ranks: kill_job FOLDER. All that makes going on hard is in
-// it: dropout, BatchNorm, AdamW, an average of parameters, pieces that add up, epochs that end
-// between two checkpoints. Rank 0 says "step N HASH" after each step and "resumed N HASH" where it
-// goes on; the hash is of all parameters and buffers.
+// A run to be killed, on any number of ranks: kill_job FOLDER, or `kill_job FOLDER own` with an
+// optimizer of libtorch's in the place of AdamW. All that makes going on hard is in it: dropout,
+// BatchNorm, an optimizer with a memory, an average of parameters, pieces that add up, epochs that
+// end between two checkpoints. Rank 0 says "step N HASH" after each step and "resumed N HASH" where
+// it goes on; the hash is of all parameters and buffers.
 
 #include <iostream>
 
@@ -10,6 +11,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/rmsprop.h>
 
 #include <lockstep/comm/init.h>
 #include <lockstep/train/trainer.h>
@@ -56,6 +58,20 @@ void say(const char* what, int64_t step, const Task& task) {
             << std::flush;
 }
 
+// RMSprop with all that it can remember, the vectors in a group of their own.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(torch::nn::Module& module) {
+  using Options = torch::optim::RMSpropOptions;
+  std::vector<at::Tensor> matrices, vectors;
+  for (const at::Tensor& parameter : module.parameters()) {
+    (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
+  }
+  const Options options = Options(0.001).momentum(0.8).centered(true);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(matrices, std::make_unique<Options>(options));
+  groups.emplace_back(vectors, std::make_unique<Options>(Options(options).lr(0.0005)));
+  return std::make_unique<torch::optim::RMSprop>(groups, options);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,19 +84,24 @@ int main(int argc, char** argv) {
       say(what, step, task);
     }
   };
+  const std::string folder = argc > 1 ? argv[1] : "";
+  lockstep::TrainerOptions options{.epochs = 12,
+                                   .batch_size = 16,
+                                   .accumulate = 2,
+                                   .shards = 4,
+                                   .lr = 0.01,
+                                   .ema_decay = 0.9,
+                                   .eval_every = 25,
+                                   .log_every = 1,
+                                   .workers = 1,
+                                   .checkpoint_dir = folder,
+                                   .checkpoint_every = folder.empty() ? 0 : 3};
+  if (argc > 2) {
+    options.lr = lockstep::TrainerOptions().lr;
+    options.make_optimizer = make_optimizer;
+  }
   lockstep::Trainer trainer(
-      task, {.train = data, .held_out = data}, group,
-      {.epochs = 12,
-       .batch_size = 16,
-       .accumulate = 2,
-       .shards = 4,
-       .lr = 0.01,
-       .ema_decay = 0.9,
-       .eval_every = 25,
-       .log_every = 1,
-       .workers = 1,
-       .checkpoint_dir = argc > 1 ? argv[1] : "",
-       .checkpoint_every = argc > 1 ? 3 : 0},
+      task, {.train = data, .held_out = data}, group, options,
       {.on_resume = [&](int64_t step, const std::string&) { tells("resumed", step); },
        .on_step = [&](const lockstep::StepReport& report) { tells("step", report.step); }});
   const lockstep::TrainResult result = trainer.run();

@@ -30,13 +30,6 @@ std::map<int, std::string> hashes(const std::string& text, const std::string& wo
   return found;
 }
 
-std::vector<std::string> arguments(int num_ranks, const std::vector<std::string>& more) {
-  std::vector<std::string> all = {"--no-prefix", fmt::format("--nproc-per-node={}", num_ranks),
-                                  "--", kProgram};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 bool is_writing(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -61,8 +54,18 @@ struct Histogram {
 
 class KillTest : public testing::Test {
  protected:
+  // What starts the program; without a folder it keeps nothing.
+  std::vector<std::string> arguments(int num_ranks, const std::string& folder) const {
+    std::vector<std::string> all = {"--no-prefix", fmt::format("--nproc-per-node={}", num_ranks),
+                                    "--", kProgram, folder};
+    if (has_own_optimizer_) {
+      all.emplace_back("own");
+    }
+    return all;
+  }
+
   void peaceful_run() {
-    Job job(arguments(1, {}));
+    Job job(arguments(1, ""));
     ASSERT_EQ(job.wait().shell_code(), 0) << job.err();
     truth_ = hashes(job.out(), "step");
     ASSERT_EQ(truth_.size(), 108u);
@@ -113,7 +116,7 @@ class KillTest : public testing::Test {
     }
     constexpr int kRanks[] = {2, 4, 1};
     for (int i = 0; num_killed() < num_kills; ++i) {
-      Job job(arguments(kRanks[i % 3], {folder_}));
+      Job job(arguments(kRanks[i % 3], folder_));
       const bool is_due = histogram_.writing * num_kills < num_in_writes * (num_killed() + 1);
       const bool was_alive = kill_at_random(job, is_due);
       check(job);
@@ -132,7 +135,7 @@ class KillTest : public testing::Test {
   }
 
   void finish(int num_ranks) {
-    Job job(arguments(num_ranks, {folder_}));
+    Job job(arguments(num_ranks, folder_));
     EXPECT_EQ(job.wait().shell_code(), 0) << job.err();
     check(job);
     EXPECT_EQ(hashes(job.out(), "ended"), ended_);
@@ -140,6 +143,7 @@ class KillTest : public testing::Test {
   }
 
   TempFolder parent_;
+  bool has_own_optimizer_ = false;
   const std::string folder_ = parent_.at("checkpoints");
   std::map<int, std::string> truth_, ended_;
   Histogram histogram_;
@@ -151,9 +155,15 @@ TEST_F(KillTest, EveryResumeSucceedsAndTheEndIsTheSame) {
   kill_and_resume(is_long ? 50 : 9, is_long ? 15 : 3);
 }
 
+TEST_F(KillTest, AnOptimizerOfOnesOwnIsResumedBitForBit) {
+  has_own_optimizer_ = true;
+  const bool is_long = base::Env().has("LOCKSTEP_LONG_TESTS");
+  kill_and_resume(is_long ? 20 : 3, 1);
+}
+
 TEST_F(KillTest, ADamagedCheckpointIsPassedOverLoudly) {
   peaceful_run();
-  Job job(arguments(2, {folder_}));
+  Job job(arguments(2, folder_));
   ASSERT_TRUE(job.wait_for_output("step 40 ", 1)) << job.err();
   kill_all(job);
   std::set<std::string> steps;
@@ -166,7 +176,7 @@ TEST_F(KillTest, ADamagedCheckpointIsPassedOverLoudly) {
   const std::string newest = *steps.rbegin();
   const std::string shard = newest + "/shard-00001-of-00002.safetensors";
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
-  Job again(arguments(1, {folder_}));
+  Job again(arguments(1, folder_));
   EXPECT_EQ(again.wait().shell_code(), 0) << again.err();
   EXPECT_NE(again.err().find(newest + " is not used: "), std::string::npos) << again.err();
   EXPECT_EQ(hashes(again.out(), "resumed").size(), 1u);
@@ -176,13 +186,13 @@ TEST_F(KillTest, ADamagedCheckpointIsPassedOverLoudly) {
 // As a scheduler does it before it takes a node away.
 TEST_F(KillTest, ARequestToEndSavesFirst) {
   peaceful_run();
-  Job job(arguments(2, {folder_}));
+  Job job(arguments(2, folder_));
   ASSERT_TRUE(job.wait_for_output("step 20 ", 1)) << job.err();
   job.kill(SIGTERM);
   EXPECT_EQ(job.wait().shell_code(), 143);
   const auto ended = hashes(job.out(), "ended");
   ASSERT_EQ(ended.size(), 1u) << job.err();
-  Job again(arguments(4, {folder_}));
+  Job again(arguments(4, folder_));
   EXPECT_EQ(again.wait().shell_code(), 0) << again.err();
   EXPECT_EQ(hashes(again.out(), "resumed"), ended) << "not a step is lost";
   check(again);

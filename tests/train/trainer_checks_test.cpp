@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/train/trainer.h>
@@ -135,6 +136,29 @@ TEST(TrainerChecks, HyperparametersOutOfRangeAreNamed) {
   refuses({.threads = -1}, "threads = -1");
   refuses({.checkpoint_every = -1}, "checkpoint_every = -1");
   refuses({.max_bad_steps = -1}, "max_bad_steps = -1");
+}
+
+TEST(TrainerChecks, SettingsThatAnOwnOptimizerReplacesAreRefused) {
+  const auto refuses = [](TrainerOptions options, const char* name) {
+    options.make_optimizer = [](torch::nn::Module& module) {
+      return std::make_unique<torch::optim::SGD>(module.parameters(), 0.1);
+    };
+    LineTask task;
+    EXPECT_THAT(
+        [&] {
+          Trainer(task, {rows(64), nullptr}, make_single_group(), options);
+        },
+        ThrowsMessage<UsageError>(
+            AllOf(HasSubstr(std::string(name) + " is set"), HasSubstr("beside make_optimizer"))));
+  };
+  refuses({.optimizer = OptimizerKind::Sgd}, "optimizer");
+  refuses({.lr = 0.1}, "lr");
+  refuses({.weight_decay = 0}, "weight_decay");
+  refuses({.beta1 = 0.8}, "beta1");
+  refuses({.beta2 = 0.99}, "beta2");
+  refuses({.eps = 1e-6}, "eps");
+  refuses({.momentum = 0}, "momentum");
+  refuses({.groups = {{.name = "a", .pattern = "bias"}}}, "groups");
 }
 
 TEST(TrainerChecks, EvaluateWithoutHeldOutDataIsRefused) {

@@ -16,19 +16,29 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/data/batch.h>
+
 namespace lockstep {
 
-// Samples in memory: row i of `input` belongs to row i of `target`.
+// Samples in memory: row i of each tensor belongs to sample i. `input` and `target` may be left
+// out where `more` has what the task reads.
+//
+// Example:
+//   lockstep::TensorDataset texts{
+//       .input = ids, .target = labels, .more = {{"attention_mask", mask}}};
+//   for (auto batch : lockstep::batches(texts, {.indices = sampler.indices(epoch)})) {
+//     train_on(batch["attention_mask"] * batch.input, batch.target);
+//   }
 struct TensorDataset {
-  at::Tensor input;
-  at::Tensor target;
+  at::Tensor input = {};
+  at::Tensor target = {};
+  TensorMap more = {};
 
-  int64_t size() const { return input.size(0); }
-};
+  // All samples as one batch, which shares the tensors.
+  Batch columns() const { return {input, target, more}; }
 
-struct Batch {
-  at::Tensor input;
-  at::Tensor target;
+  // Batch::num_samples().
+  int64_t size() const { return columns().num_samples(); }
 };
 
 struct BatchOptions {
@@ -42,8 +52,8 @@ struct BatchOptions {
 // Threads: const methods may be called concurrently.
 class Batches {
  public:
-  // Throws UsageError if the tensors have different numbers of rows, for a batch size below 1 and
-  // for an index outside the dataset.
+  // Throws UsageError if the tensors have different numbers of rows or the dataset has none, for a
+  // batch size below 1 and for an index outside the dataset.
   Batches(TensorDataset data, BatchOptions options);
 
   class Iterator {
@@ -71,7 +81,7 @@ class Batches {
   Batch at(int64_t index) const;
 
  private:
-  TensorDataset data_;
+  Batch columns_;
   BatchOptions options_;
   at::Tensor order_;  // the indices as a tensor
 };

@@ -67,7 +67,7 @@ class Dataset {
 };
 
 // Makes a dataset of tensors in memory. They are shared, not copied, if they are contiguous and on
-// the CPU. Throws UsageError unless both have the same number of rows.
+// the CPU. Throws UsageError unless all have the same number of rows.
 std::shared_ptr<const Dataset> make_dataset(TensorDataset data);
 
 }  // namespace lockstep

@@ -29,7 +29,8 @@ struct LabelledTextOptions {
 
 // Opens the file; sample i is line i, not counting empty lines. Texts are tokenized when they are
 // asked for. A batch has an int64 input [B, T], where T is the length of its longest text and
-// shorter ones are filled up on the right with padding_id(tokenizer), and an int64 target [B].
+// shorter ones are filled up on the right with padding_id(tokenizer), a bool "attention_mask"
+// [B, T], which is true up to the padding, and an int64 target [B].
 // A file on a path is read line by line, and one on s3:// is read whole into memory.
 //
 // Throws UsageError for an option out of range, IoError for what cannot be read, and FormatError

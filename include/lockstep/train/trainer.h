@@ -62,6 +62,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/data/dataset.h>
+#include <lockstep/train/parameter_group.h>
 
 namespace torch::nn {
 class Module;
@@ -118,8 +119,10 @@ struct TrainerOptions {
   double weight_decay = 0.01;  // for matrices; vectors (biases, norms) have none
   double beta1 = 0.9;          // for AdamW and Lion; in [0, 1)
   double beta2 = 0.999;
-  double eps = 1e-8;      // for AdamW; > 0
-  double momentum = 0.9;  // for SGD; in [0, 1)
+  double eps = 1e-8;                        // for AdamW; > 0
+  double momentum = 0.9;                    // for SGD; in [0, 1)
+  std::vector<ParameterGroup> groups = {};  // parameters that are updated otherwise, or frozen
+  OptimizerFactory make_optimizer = {};     // an optimizer of one's own, in the place of all these
   Schedule schedule = Schedule::Cosine;
   int64_t warmup_steps = 0;
   double min_lr_share = 0.1;  // the share of lr at which the schedule ends

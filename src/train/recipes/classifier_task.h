@@ -14,7 +14,7 @@ namespace lockstep::train {
 
 class ClassifierTask : public TrainingTask {
  public:
-  using Logits = std::function<at::Tensor(const at::Tensor& input)>;  // -> [batch, classes]
+  using Logits = std::function<at::Tensor(const Batch& batch)>;  // -> [batch, classes]
 
   // Labels are smoothed in training alone.
   ClassifierTask(std::shared_ptr<torch::nn::Module> module, Logits logits, double label_smoothing)
@@ -23,8 +23,7 @@ class ClassifierTask : public TrainingTask {
   std::shared_ptr<torch::nn::Module> module() const override { return module_; }
 
   TaskOutput forward(const Batch& batch) override {
-    return classify(logits_(batch.input), batch.target,
-                    module_->is_training() ? label_smoothing_ : 0);
+    return classify(logits_(batch), batch.target, module_->is_training() ? label_smoothing_ : 0);
   }
 
  private:

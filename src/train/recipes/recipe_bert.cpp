@@ -16,13 +16,6 @@
 namespace lockstep::train {
 namespace {
 
-// What comes after the last id that is not padding is not seen. The same id inside a text is:
-// where a tokenizer has no padding, texts are filled up with an id that they may hold.
-BertInput masked(const at::Tensor& ids_BT, int64_t padding) {
-  const at::Tensor is_seen_BT = ids_BT.ne(padding).flip(1).cumsum(1).flip(1).gt(0);
-  return {.ids_BT = ids_BT, .attention_mask_BT = is_seen_BT, .token_types_BT = {}};
-}
-
 void check_text_length(int64_t max_length, int64_t max_positions) {
   if (max_length > max_positions) {
     throw UsageError(
@@ -103,8 +96,10 @@ class BertClassify : public Recipe {
     check_vocabulary(tokenizer, sizes.vocab_size, text.tokenizer);
     made.task = std::make_unique<ClassifierTask>(
         model.ptr(),
-        [net = model.ptr(), padding = padding_id(tokenizer)](const at::Tensor& ids_BT) {
-          return net->forward(masked(ids_BT, padding));
+        [net = model.ptr()](const Batch& batch) {
+          return net->forward({.ids_BT = batch.input,
+                               .attention_mask_BT = batch["attention_mask"],
+                               .token_types_BT = {}});
         },
         label_smoothing_);
     made.exports = model.ptr();

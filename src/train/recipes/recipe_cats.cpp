@@ -90,7 +90,7 @@ class Cats : public Recipe {
                                     .num_classes = data::kPictureClasses,
                                     .seed = static_cast<uint64_t>(settings_.model_seed)});
     made.task = std::make_unique<ClassifierTask>(
-        model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
+        model.ptr(), [net = model.ptr()](const Batch& batch) { return net->forward(batch.input); },
         settings_.label_smoothing);
     made.data.train = std::make_shared<JitteredPictures>(std::move(pictures));
     made.data.held_out = make_dataset(

@@ -94,7 +94,7 @@ class Resnet50 : public Recipe {
                                                    .labels = labels(made.data),
                                                    .specials = {}});
     made.task = std::make_unique<ClassifierTask>(
-        model.ptr(), [net = model.ptr()](const at::Tensor& input) { return net->forward(input); },
+        model.ptr(), [net = model.ptr()](const Batch& batch) { return net->forward(batch.input); },
         label_smoothing_);
     made.exports = model.ptr();
     const auto& shape = std::get<ResNetOptions>(model->config().options);

@@ -4,16 +4,18 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <torch/nn/module.h>
 
+#include "train/step/parameter_groups.h"
+
 namespace lockstep::train {
 
 ParameterAverage::ParameterAverage(const torch::nn::Module& module, double decay) : decay_(decay) {
   if (decay_ == 0) {
     return;
   }
-  for (const auto& item : module.named_parameters()) {
-    names_.push_back(item.key());
-    parameters_.push_back(item.value().detach());  // the same memory
-    averages_.push_back(item.value().detach().clone());
+  for (const auto& [name, parameter] : unique_parameters(module)) {
+    names_.push_back(name);
+    parameters_.push_back(parameter.detach());  // the same memory
+    averages_.push_back(parameter.detach().clone());
   }
 }
 

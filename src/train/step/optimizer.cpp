@@ -49,13 +49,26 @@ struct Active {
   }
 };
 
-class AdamW : public Optimizer {
+class BuiltIn : public Optimizer {
+ public:
+  std::vector<std::string> description() const override { return description_; }
+
+ protected:
+  BuiltIn(const char* kind, const torch::nn::Module& module, const TrainerOptions& options)
+      : Optimizer(group_parameters(module, options)),
+        description_(describe_groups(module, options)) {
+    description_.insert(description_.begin(), std::string("optimizer = ") + kind);
+  }
+
+ private:
+  std::vector<std::string> description_;
+};
+
+class AdamW : public BuiltIn {
  public:
   AdamW(const torch::nn::Module& module, const TrainerOptions& options)
-      : Optimizer(module, options.weight_decay),
-        options_(options),
-        steps_(at::zeros({}, at::kFloat)) {
-    for (const Decayed& group : groups_) {
+      : BuiltIn("adamw", module, options), options_(options), steps_(at::zeros({}, at::kFloat)) {
+    for (const UpdateGroup& group : groups_) {
       means_.push_back(zeros_beside(group.parameters));
       squares_.push_back(zeros_beside(group.parameters));
     }
@@ -71,7 +84,8 @@ class AdamW : public Optimizer {
       }
       const Tensors steps(active.parameters.size(), steps_);
       at::_fused_adamw_(active.parameters, active.gradients, active.first, active.second, {}, steps,
-                        lr, options_.beta1, options_.beta2, groups_[i].weight_decay, options_.eps,
+                        lr * groups_[i].lr_scale, options_.beta1, options_.beta2,
+                        groups_[i].weight_decay, options_.eps,
                         /*amsgrad=*/false, /*maximize=*/false);
     }
   }
@@ -91,11 +105,11 @@ class AdamW : public Optimizer {
   std::vector<Tensors> means_, squares_;
 };
 
-class Sgd : public Optimizer {
+class Sgd : public BuiltIn {
  public:
   Sgd(const torch::nn::Module& module, const TrainerOptions& options)
-      : Optimizer(module, options.weight_decay), momentum_(options.momentum) {
-    for (const Decayed& group : groups_) {
+      : BuiltIn("sgd", module, options), momentum_(options.momentum) {
+    for (const UpdateGroup& group : groups_) {
       momenta_.push_back(zeros_beside(group.parameters));
     }
   }
@@ -110,7 +124,8 @@ class Sgd : public Optimizer {
       // A momentum of zeros is what the first step would make of none.
       at::_fused_sgd_(active.parameters, active.gradients,
                       momentum_ == 0 ? Tensors() : active.first, groups_[i].weight_decay, momentum_,
-                      lr, /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
+                      lr * groups_[i].lr_scale, /*dampening=*/0, /*nesterov=*/false,
+                      /*maximize=*/false,
                       /*is_first_step=*/false);
     }
   }
@@ -128,11 +143,11 @@ class Sgd : public Optimizer {
   std::vector<Tensors> momenta_;
 };
 
-class Lion : public Optimizer {
+class Lion : public BuiltIn {
  public:
   Lion(const torch::nn::Module& module, const TrainerOptions& options)
-      : Optimizer(module, options.weight_decay), options_(options) {
-    for (const Decayed& group : groups_) {
+      : BuiltIn("lion", module, options), options_(options) {
+    for (const UpdateGroup& group : groups_) {
       means_.push_back(zeros_beside(group.parameters));
     }
   }
@@ -146,8 +161,9 @@ class Lion : public Optimizer {
       }
       Tensors direction = at::_foreach_lerp(active.first, active.gradients, 1 - options_.beta1);
       at::_foreach_sign_(direction);
-      at::_foreach_mul_(active.parameters, 1 - lr * groups_[i].weight_decay);
-      at::_foreach_add_(active.parameters, direction, -lr);
+      const double group_lr = lr * groups_[i].lr_scale;
+      at::_foreach_mul_(active.parameters, 1 - group_lr * groups_[i].weight_decay);
+      at::_foreach_add_(active.parameters, direction, -group_lr);
       at::_foreach_lerp_(active.first, active.gradients, 1 - options_.beta2);
     }
   }
@@ -167,19 +183,8 @@ class Lion : public Optimizer {
 
 }  // namespace
 
-Optimizer::Optimizer(const torch::nn::Module& module, double weight_decay)
-    : groups_{{.weight_decay = weight_decay}, {.weight_decay = 0}} {
-  for (const auto& item : module.named_parameters()) {
-    if (item.value().requires_grad()) {
-      Decayed& group = groups_[item.value().dim() >= 2 ? 0 : 1];
-      group.names.push_back(item.key());
-      group.parameters.push_back(item.value());
-    }
-  }
-}
-
 void Optimizer::zero_grad() {
-  for (Decayed& group : groups_) {
+  for (UpdateGroup& group : groups_) {
     for (at::Tensor& parameter : group.parameters) {
       parameter.mutable_grad().reset();
     }
@@ -187,7 +192,7 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::scale_gradients(double factor) {
-  for (Decayed& group : groups_) {
+  for (UpdateGroup& group : groups_) {
     for (at::Tensor& parameter : group.parameters) {
       if (parameter.grad().defined()) {
         parameter.mutable_grad().mul_(factor);

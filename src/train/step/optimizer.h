@@ -15,38 +15,47 @@
 #include <lockstep/train/trainer.h>
 #include <lockstep/weights/save.h>
 
+#include "train/step/parameter_groups.h"
+
 namespace torch::nn {
 class Module;
 }
 
 namespace lockstep::train {
 
-// Parameters of two or more dimensions are decayed, vectors (biases, norms) are not. One that
-// requires no gradient is left alone.
+// Threads: the trainer's.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Uses the gradients in the parameters' grad(); one without a gradient is not changed.
+  // Uses the gradients in the parameters' grad(); one without a gradient is not changed. `lr` is
+  // what the schedule says.
   virtual void step(double lr) = 0;
 
-  // Returns its memory under the parameters' names: the same tensors from start to end, so
-  // that a checkpoint can be read into them.
+  // The learning rate that a step with `lr` is reported to have.
+  virtual double shown_lr(double lr) const { return lr; }
+
+  // Returns its memory under the parameters' names, as it is until the next step.
   virtual std::vector<NamedTensor> state() const = 0;
+
+  // Returns the same for a checkpoint to be read into, and makes it count once it has been read.
+  virtual std::vector<NamedTensor> begin_restore() { return state(); }
+  virtual void end_restore() {}
+
+  // What kind it is, and the group of each parameter where there are groups: two that can go on
+  // from each other's state have equal lines.
+  virtual std::vector<std::string> description() const = 0;
 
   void zero_grad();
   void scale_gradients(double factor);
 
  protected:
-  struct Decayed {  // parameters with one weight decay
-    double weight_decay = 0;
-    std::vector<std::string> names;
-    std::vector<at::Tensor> parameters;
-  };
-  explicit Optimizer(const torch::nn::Module& module, double weight_decay);
-  std::vector<Decayed> groups_;
+  // The groups hold all parameters that are trained.
+  explicit Optimizer(std::vector<UpdateGroup> groups) : groups_(std::move(groups)) {}
+  std::vector<UpdateGroup> groups_;
 };
 
+// Throws UsageError for groups that cannot be.
 std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
                                           const TrainerOptions& options);
 

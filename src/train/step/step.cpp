@@ -12,7 +12,11 @@
 #include <torch/nn/module.h>
 
 #include "base/dice.h"
+#include "comm/agree.h"
+#include "ddp/model_check.h"
 #include "train/evaluate.h"
+#include "train/step/own_optimizer.h"
+#include "train/step/parameter_groups.h"
 
 namespace lockstep::train {
 namespace {
@@ -44,6 +48,24 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
+// Freezes what is to be frozen, before the reducer looks for what needs a gradient.
+std::shared_ptr<torch::nn::Module> prepare(std::shared_ptr<torch::nn::Module> module, Group& group,
+                                           const TrainerOptions& options) {
+  if (!options.groups.empty()) {
+    std::vector<std::string> lines;
+    comm::throw_together(group, comm::caught([&] {
+                           lines = describe_groups(*module, options);
+                           freeze_parameters(*module, options);
+                         }));
+    if (group.size() > 1) {
+      ddp::check_same_lines(group, lines,
+                            {.what = "trainer: the parameter groups differ between ranks",
+                             .advice = "give every rank the same groups"});
+    }
+  }
+  return module;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(TrainingTask& task, Group group, const TrainerOptions& options,
@@ -56,9 +78,10 @@ StepRunner::StepRunner(TrainingTask& task, Group group, const TrainerOptions& op
       in_tree_(std::has_single_bit(static_cast<unsigned>(pieces.num_all)) ||
                pieces.num_all == group_.size()),
       buffers_(buffers_of(*module_)),
-      reducer_(module_, group_,
+      reducer_(prepare(module_, group_, options), group_,
                {.shards = in_tree_ && pieces.num_all != group_.size() ? pieces.num_all : 0}),
-      optimizer_(make_optimizer(*module_, options)),
+      optimizer_(options.make_optimizer ? make_own_optimizer(*module_, options, group_)
+                                        : make_optimizer(*module_, options)),
       average_(*module_, options.ema_decay),
       bad_steps_(options),
       loss_scale_(options.precision),
