@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "checkpoint_files/checkpoint_list.h"
 #include "comm/agree.h"
+#include "device/memory.h"
 #include "weights/catalog.h"
 #include "weights/scalar_type.h"
 
@@ -120,15 +121,41 @@ void check_target(const OpenCheckpoint& open, const WeightTarget& target) {
   }
   const checkpoint_files::ManifestTensor& tensor = open.manifest.tensors[found->second];
   const at::Tensor& own = target.tensor;
-  if (!own.defined() || !own.device().is_cpu() || own.layout() != at::kStrided) {
-    throw UsageError("{}: tensor {} can be loaded only into a dense CPU tensor", open.path,
-                     base::shown(target.name));
+  if (!device::is_dense(own)) {
+    throw UsageError("{}: tensor {} can be loaded only into a dense tensor of the CPU or a GPU",
+                     open.path, base::shown(target.name));
   }
   if (own.scalar_type() != weights::scalar_type_of(tensor.dtype) ||
       own.sizes() != at::IntArrayRef(tensor.shape)) {
     throw UsageError("{}: tensor {} is {}, and the one to be filled is {} [{}]", open.path,
                      base::shown(target.name), formats::to_string(tensor.dtype, tensor.shape),
                      toString(own.scalar_type()), fmt::join(own.sizes(), ", "));
+  }
+}
+
+at::Tensor memory_like(const at::Tensor& tensor) {
+  return device::with_memory(
+      {.user = "checkpoint", .device = tensor.device(), .bytes = tensor.nbytes()}, [&] {
+        return at::empty(tensor.sizes(),
+                         at::TensorOptions(tensor.scalar_type()).device(tensor.device()));
+      });
+}
+
+// What is to be loaded for a target; one that is not contiguous is copied to, second to first.
+void add_pieces(const OpenCheckpoint& open, const WeightTarget& target,
+                std::vector<WeightTarget>& pieces,
+                std::vector<std::pair<at::Tensor, at::Tensor>>& copies) {
+  at::Tensor whole = target.tensor.detach();
+  if (!whole.is_contiguous()) {
+    copies.emplace_back(whole, memory_like(whole));
+    whole = copies.back().second;
+  }
+  const at::Tensor flat = whole.view({-1});
+  const size_t which = open.index.at(target.name);
+  const auto& places = open.manifest.tensors[which].pieces;
+  for (size_t k = 0; k < places.size(); ++k) {
+    pieces.push_back({piece_name(which, k), flat.narrow(0, static_cast<int64_t>(places[k].begin),
+                                                        static_cast<int64_t>(places[k].count))});
   }
 }
 
@@ -179,27 +206,16 @@ std::string Checkpoint::read_attachment(const std::string& name, Group& group) c
 }
 
 void Checkpoint::load(std::span<const WeightTarget> targets, Group& group) const {
+  std::vector<WeightTarget> pieces;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // of those that are not contiguous
   comm::throw_together(group, comm::caught([&] {
                          for (const WeightTarget& target : targets) {
                            check_target(*open_, target);
                          }
+                         for (const WeightTarget& target : targets) {
+                           add_pieces(*open_, target, pieces, copies);
+                         }
                        }));
-  std::vector<WeightTarget> pieces;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // of those that are not contiguous
-  for (const WeightTarget& target : targets) {
-    at::Tensor whole = target.tensor.detach();
-    if (!whole.is_contiguous()) {
-      copies.emplace_back(whole, at::empty(whole.sizes(), whole.scalar_type()));
-      whole = copies.back().second;
-    }
-    const at::Tensor flat = whole.view({-1});
-    const size_t which = open_->index.at(target.name);
-    const auto& places = open_->manifest.tensors[which].pieces;
-    for (size_t k = 0; k < places.size(); ++k) {
-      pieces.push_back({piece_name(which, k), flat.narrow(0, static_cast<int64_t>(places[k].begin),
-                                                          static_cast<int64_t>(places[k].count))});
-    }
-  }
   Weights weights(open_->pieces);
   load_weights(weights, pieces, group);
   for (const auto& [to, from] : copies) {

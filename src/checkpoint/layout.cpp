@@ -1,12 +1,18 @@
 #include "checkpoint/layout.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <unordered_set>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include <lockstep/base/error.h>
 
 #include "base/hash.h"
 #include "base/round.h"
+#include "device/memory.h"
 #include "formats/safetensors.h"
 #include "weights/scalar_type.h"
 
@@ -74,6 +80,11 @@ std::vector<Range> ranges_of(const std::vector<SavedTensor>& tensors, ShareOptio
 
 // The whole pages of memory in a range; empty where there are none, or the tensor is small.
 Range body_of(const SavedTensor& tensor, const Range& range) {
+  if (tensor.data == nullptr) {  // it goes to the disk from memory that begins with the range
+    const uint64_t bytes =
+        tensor.bytes < kSmallBytes ? 0 : (range.end - range.begin) / kPage * kPage;
+    return {.tensor = range.tensor, .begin = range.begin, .end = range.begin + bytes};
+  }
   const auto address = reinterpret_cast<uintptr_t>(tensor.data);
   const uint64_t begin = base::rounded_up<uint64_t>(address + range.begin, kPage) - address;
   const uint64_t end = (address + range.end) / kPage * kPage - address;
@@ -81,6 +92,67 @@ Range body_of(const SavedTensor& tensor, const Range& range) {
                         address + range.end < kPage || begin >= end || end > range.end;
   return is_empty ? Range{.tensor = range.tensor, .begin = range.begin, .end = range.begin}
                   : Range{.tensor = range.tensor, .begin = begin, .end = end};
+}
+
+// Tensors of a device as bytes, in the order of their elements. Those that are not contiguous are
+// copied, once each: only the share's.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(const std::vector<SavedTensor>& tensors) : tensors_(tensors) {}
+
+  at::Tensor of(const Range& range) {
+    at::Tensor& bytes = bytes_[range.tensor];
+    if (!bytes.defined()) {
+      const SavedTensor& saved = tensors_[range.tensor];
+      bytes = device::bytes_of(with_memory(saved.tensor.device(), saved.bytes,
+                                           [&] { return saved.tensor.contiguous(); }));
+    }
+    return bytes.narrow(0, static_cast<int64_t>(range.begin),
+                        static_cast<int64_t>(range.end - range.begin));
+  }
+
+  static at::Tensor joined(const std::vector<at::Tensor>& parts, uint64_t bytes) {
+    return parts.empty() ? at::Tensor()
+                         : with_memory(parts[0].device(), bytes, [&] { return at::cat(parts); });
+  }
+
+ private:
+  static at::Tensor with_memory(at::Device device, uint64_t bytes,
+                                const std::function<at::Tensor()>& make) {
+    return device::with_memory({.user = "checkpoint", .device = device, .bytes = bytes}, make);
+  }
+
+  const std::vector<SavedTensor>& tensors_;
+  std::map<size_t, at::Tensor> bytes_;
+};
+
+void add_memory(Share& share, const std::vector<SavedTensor>& tensors,
+                const std::vector<Range>& bodies, const std::vector<Range>& rest) {
+  const at::NoGradGuard no_grad;
+  DeviceBytes device_bytes(tensors);
+  for (const Range& body : bodies) {
+    const std::byte* data = tensors[body.tensor].data;
+    if (data != nullptr) {
+      share.bodies.push_back({data + body.begin, body.end - body.begin});
+    } else {
+      share.device_bodies.push_back(device_bytes.of(body));
+    }
+  }
+  std::vector<at::Tensor> device_rest;
+  uint64_t num_device_bytes = 0;
+  for (const Range& range : rest) {
+    const std::byte* data = tensors[range.tensor].data;
+    const uint64_t bytes = range.end - range.begin;
+    if (data != nullptr) {
+      share.rest.insert(share.rest.end(), data + range.begin, data + range.end);
+      continue;
+    }
+    share.gaps.push_back({.at = share.rest.size(), .bytes = bytes});
+    share.rest.resize(share.rest.size() + bytes);
+    device_rest.push_back(device_bytes.of(range));
+    num_device_bytes += bytes;
+  }
+  share.device_rest = DeviceBytes::joined(device_rest, num_device_bytes);
 }
 
 // The shard as a safetensors file: flat pieces, in the order of their bytes.
@@ -119,20 +191,41 @@ std::vector<SavedTensor> saved_tensors(const std::vector<NamedTensor>& tensors) 
       throw UsageError("checkpoint: the name {} is empty or stands there twice",
                        base::shown(named.name));
     }
-    if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
-        !named.tensor.device().is_cpu()) {
-      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU",
+    if (!device::is_dense(named.tensor)) {
+      throw UsageError("checkpoint: tensor {} is not a dense tensor of the CPU or a GPU",
                        base::shown(named.name));
     }
-    const at::Tensor dense = named.tensor.detach().contiguous();
-    saved.push_back({.name = named.name,
-                     .dtype = dtype_of(named),
-                     .shape = dense.sizes().vec(),
-                     .tensor = dense,
-                     .data = static_cast<const std::byte*>(dense.const_data_ptr()),
-                     .bytes = dense.nbytes()});
+    const bool is_on_host = !device::needs_copies(named.tensor.device());
+    const at::Tensor dense =
+        is_on_host ? named.tensor.detach().contiguous() : named.tensor.detach();
+    saved.push_back(
+        {.name = named.name,
+         .dtype = dtype_of(named),
+         .shape = dense.sizes().vec(),
+         .tensor = dense,
+         .data = is_on_host ? static_cast<const std::byte*>(dense.const_data_ptr()) : nullptr,
+         .bytes = dense.nbytes()});
   }
+  device_of(saved);
   return saved;
+}
+
+std::optional<at::Device> device_of(const std::vector<SavedTensor>& tensors) {
+  const SavedTensor* first = nullptr;
+  for (const SavedTensor& tensor : tensors) {
+    if (tensor.data != nullptr || !device::needs_copies(tensor.tensor.device())) {
+      continue;
+    }
+    if (first != nullptr && first->tensor.device() != tensor.tensor.device()) {
+      throw UsageError(
+          "checkpoint: tensor {} is on {} and {} on {}; a rank saves tensors of one GPU, move "
+          "those of the other to the CPU",
+          base::shown(first->name), first->tensor.device().str(), base::shown(tensor.name),
+          tensor.tensor.device().str());
+    }
+    first = &tensor;
+  }
+  return first != nullptr ? std::optional(first->tensor.device()) : std::nullopt;
 }
 
 uint64_t fingerprint_of(const std::vector<SavedTensor>& tensors) {
@@ -164,18 +257,14 @@ Share make_share(const std::vector<SavedTensor>& tensors, ShareOptions options) 
       }
     }
   }
+  std::stable_partition(bodies.begin(), bodies.end(),
+                        [&](const Range& body) { return tensors[body.tensor].data != nullptr; });
   // Large elements first: every piece is then aligned for those who map the file.
   std::stable_sort(rest.begin(), rest.end(), [&](const Range& a, const Range& b) {
     return element_bytes(tensors[a.tensor].dtype) > element_bytes(tensors[b.tensor].dtype);
   });
   Share share;
-  for (const Range& body : bodies) {
-    share.bodies.push_back({tensors[body.tensor].data + body.begin, body.end - body.begin});
-  }
-  for (const Range& range : rest) {
-    const std::byte* data = tensors[range.tensor].data;
-    share.rest.insert(share.rest.end(), data + range.begin, data + range.end);
-  }
+  add_memory(share, tensors, bodies, rest);
   std::vector<Range> all = std::move(bodies);
   all.insert(all.end(), rest.begin(), rest.end());
   share.head = head_of(tensors, all);

@@ -1,6 +1,8 @@
 #include "checkpoint/save.h"
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -42,7 +44,30 @@ Save::Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan,
       tensors_(std::move(tensors)),
       share_(std::move(share)),
       snapshot_(share_.bodies, parts.pool),
-      created_s_(seconds_now()) {}
+      created_s_(seconds_now()) {
+  std::vector<at::Tensor> of_device = std::exchange(share_.device_bodies, {});
+  const at::Tensor rest = std::exchange(share_.device_rest, {});
+  if (rest.defined()) {
+    of_device.push_back(rest);
+  }
+  if (of_device.empty()) {
+    return;
+  }
+  device_ = std::make_unique<DeviceSnapshot>(
+      *parts_.device,
+      DeviceSnapshot::Options{.parts = std::move(of_device), .timeout = parts_.group.timeout()});
+  num_device_bodies_ = device_->num_chunks();
+  if (rest.defined()) {
+    num_device_bodies_ -= (rest.nbytes() + PinnedPool::kBytes - 1) / PinnedPool::kBytes;
+  }
+}
+
+void Save::capture() {
+  if (device_) {
+    device_->capture();  // first: the device copies while the host does
+  }
+  snapshot_.capture();
+}
 
 SaveResult Save::run() {
   SaveResult result{.step = plan_.step, .bytes = plan_.bytes};
@@ -56,6 +81,9 @@ SaveResult Save::run() {
     }
   }
   snapshot_.close();
+  if (device_) {
+    device_->close();
+  }
   tensors_.clear();  // the tensors' memory is the caller's again
   if (!result.committed && parts_.group.rank() == 0) {
     try {
@@ -106,6 +134,30 @@ void Save::run_steps(SaveResult& result) {
               }));
 }
 
+// The device's large tensors go to the disk; what is small goes to its place in the rest.
+template <typename Append>
+void Save::write_device(const Append& append) {
+  for (size_t i = 0; i < num_device_bodies_; ++i) {
+    if (i == num_device_bodies_ / 2 && snapshot_.num_chunks() == 0) {
+      checkpoint_files::pass(checkpoint_files::SavePoint::HalfWritten);
+    }
+    append(device_->begin_write(i));
+    device_->end_write(i);
+  }
+  std::vector<std::byte> small;
+  for (size_t i = num_device_bodies_; i < device_->num_chunks(); ++i) {
+    const std::span<const std::byte> bytes = device_->begin_write(i);
+    small.insert(small.end(), bytes.begin(), bytes.end());
+    device_->end_write(i);
+  }
+  auto from = small.begin();
+  for (const Share::Gap& gap : share_.gaps) {
+    const auto end = from + static_cast<int64_t>(gap.bytes);
+    std::copy(from, end, share_.rest.begin() + static_cast<int64_t>(gap.at));
+    from = end;
+  }
+}
+
 std::string Save::write_shard() {
   const int rank = parts_.group.rank();
   const std::string file = parts_.place.shard_file(plan_, rank, parts_.group.size());
@@ -122,6 +174,9 @@ std::string Save::write_shard() {
     }
     append(snapshot_.begin_write(i));
     snapshot_.end_write(i);
+  }
+  if (device_) {
+    write_device(append);
   }
   append(share_.rest);
   sink->finish();

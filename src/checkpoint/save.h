@@ -4,6 +4,7 @@
 
 #include <lockstep/checkpoint/checkpoint.h>
 
+#include "checkpoint/device_snapshot.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint_files/owner.h"
@@ -18,6 +19,7 @@ class Save {
     checkpoint_files::CheckpointPlace& place;
     CopyPool& pool;
     checkpoint_files::PlaceOwner* owner;  // rank 0's; null on others
+    DeviceSaves* device;                  // null: all tensors are the host's
   };
   // Everything in the parts must outlive it.
   Save(Parts parts, CheckpointInfo info, checkpoint_files::SavePlan plan,
@@ -28,7 +30,7 @@ class Save {
   SaveResult run();
 
   // Another thread calls it. It returns when the tensors may change.
-  void capture() { snapshot_.capture(); }
+  void capture();
 
   const checkpoint_files::SavePlan& plan() const { return plan_; }
   const CheckpointInfo& info() const { return info_; }
@@ -36,6 +38,8 @@ class Save {
 
  private:
   void run_steps(SaveResult& result);
+  template <typename Append>
+  void write_device(const Append& append);
   std::string write_shard();  // what rank 0 must know of it
   void write_attachments();   // of rank 0
   checkpoint_files::Manifest make_manifest(const std::vector<std::string>& reports) const;
@@ -46,6 +50,8 @@ class Save {
   std::vector<SavedTensor> tensors_;
   Share share_;
   Snapshot snapshot_;
+  size_t num_device_bodies_ = 0;            // chunks; those of the device's rest follow
+  std::unique_ptr<DeviceSnapshot> device_;  // null: no bytes of a device
   std::vector<checkpoint_files::ManifestAttachment> attachments_;  // those that are written
   const int64_t created_s_;
   const base::Stopwatch watch_;

@@ -95,9 +95,11 @@ class CheckpointWriter::Impl {
     }
     std::vector<checkpoint::SavedTensor> saved;
     checkpoint::Share share;
+    checkpoint::DeviceSaves* device = nullptr;
     const auto error = comm::caught([&] {
       check(info);
       saved = checkpoint::saved_tensors(tensors);
+      device = device_saves_of(saved);
       share = checkpoint::make_share(saved, {.rank = group_.rank(), .size = group_.size()});
     });
     agree(error, info, saved);
@@ -111,8 +113,8 @@ class CheckpointWriter::Impl {
       }
     }
     save_ = std::make_unique<checkpoint::Save>(
-        checkpoint::Save::Parts{group_, *place_, pool_, owner_.get()}, std::move(info), plan,
-        std::move(saved), std::move(share));
+        checkpoint::Save::Parts{group_, *place_, pool_, owner_.get(), device}, std::move(info),
+        plan, std::move(saved), std::move(share));
     is_busy_ = true;
     try {
       thread_ = std::thread([this] {
@@ -176,6 +178,20 @@ class CheckpointWriter::Impl {
         sequence_ = std::max(sequence_, entry.manifest.sequence);
       }
     }
+  }
+
+  checkpoint::DeviceSaves* device_saves_of(const std::vector<checkpoint::SavedTensor>& tensors) {
+    const std::optional<at::Device> device = checkpoint::device_of(tensors);
+    if (!device) {
+      return nullptr;
+    }
+    if (!device_saves_ || device_saves_->device != *device) {
+      const auto num_neighbours = static_cast<int>(group_.local_ranks().size());
+      device_saves_.reset();  // its pinned memory, before there is more
+      device_saves_ = std::make_unique<checkpoint::DeviceSaves>(
+          *device, checkpoint::pinned_limit(num_neighbours));
+    }
+    return device_saves_.get();
   }
 
   // Collective, and one round of it when all is well.
@@ -281,6 +297,7 @@ class CheckpointWriter::Impl {
   std::vector<checkpoint_files::KeptCheckpoint> kept_;   // of rank 0
   uint64_t sequence_ = 0;
   checkpoint::CopyPool pool_;
+  std::unique_ptr<checkpoint::DeviceSaves> device_saves_;  // null until there is a device
   std::unique_ptr<checkpoint::Save> save_;
   std::atomic<bool> is_busy_ = false;
   std::mutex mutex_;

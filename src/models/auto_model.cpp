@@ -1,17 +1,23 @@
 #include <algorithm>
+#include <unordered_set>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <lockstep/base/log.h>
+#include <lockstep/device/device.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 #include <lockstep/models/gpt2.h>
 #include <lockstep/models/my_transformer.h>
 #include <lockstep/models/resnet.h>
 
+#include "device/memory.h"
 #include "models/families.h"
 #include "models/init.h"
 #include "models/pretrained_config.h"
+#include "weights/together.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +75,33 @@ std::vector<std::string> names_of(const Weights& weights) {
     names.push_back(info.name);
   }
   return names;
+}
+
+// Moves the model. What will be loaded is not copied: it has no values yet.
+void move_to(torch::nn::Module& module, at::Device device, const weights::NameMap& map) {
+  if (device.is_cpu()) {
+    return;
+  }
+  if (const std::string problem = cuda_problem(); !problem.empty()) {
+    throw UsageError("from_pretrained: a model cannot be loaded to {}: {}", device.str(), problem);
+  }
+  const at::NoGradGuard no_grad;
+  std::unordered_set<std::string_view> loaded;
+  for (const weights::NameMap::Pair& pair : map.pairs) {
+    loaded.insert(pair.model_name);
+  }
+  for (const auto& items : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& item : items) {
+      at::Tensor tensor = item.value();
+      tensor.set_data(device::with_memory(
+          {.user = "from_pretrained: " + item.key(), .device = device, .bytes = tensor.nbytes()},
+          [&] {
+            return loaded.contains(item.key())
+                       ? at::empty(tensor.sizes(), tensor.options().device(device))
+                       : tensor.to(device);
+          }));
+    }
+  }
 }
 
 // Takes the heads whose number of labels is not the wanted one out of `map`.
@@ -170,9 +203,11 @@ AutoModel AutoModel::from_pretrained(const std::string& location, Group& group,
     drop_other_heads(weights, family, state, map);
   }
   check_missing(weights, config, map);
-  PretrainedReport& report = model.report_;
-  report.load = load_weights(weights, targets_of(state, map), group, options.load);
   models::initialise(*model.module_, options.seed, map.missing);
+  weights::run_together(group, [&] { move_to(*model.module_, options.device, map); });
+  PretrainedReport& report = model.report_;
+  report.load =
+      load_weights(weights, targets_of(state_of(*model.module_), map), group, options.load);
 
   std::erase_if(map.missing,
                 [](const std::string& name) { return name.ends_with("num_batches_tracked"); });

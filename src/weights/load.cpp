@@ -98,6 +98,9 @@ class Load {
     LoadReport report{.mode = options_.mode};
     const uint64_t sent = parts_.group.traffic().network_bytes_sent;
     std::exception_ptr error = move_chunks(report);
+    if (!error) {
+      error = comm::caught([&] { parts_.sink.finish(); });
+    }
     comm::throw_together(parts_.group, error);
     if (options_.verify) {
       add_pieces_of_others();
@@ -281,7 +284,7 @@ LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets,
               static_cast<double>(plan.read_bytes) / kMega, targets.size(), name_of(choice.mode),
               choice.reason.empty() ? "" : ": ", choice.reason);
   }
-  const auto sink = weights::make_cpu_sink(plan, targets);
+  const auto sink = weights::make_sink(plan, targets, {.timeout = group.timeout()});
   LoadReport report = Load({.group = group,
                             .plan = plan,
                             .sources = sources,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include <c10/core/Layout.h>
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.h>
@@ -11,6 +10,7 @@
 #include "base/hash.h"
 #include "base/round.h"
 #include "base/text/text.h"
+#include "device/memory.h"
 
 namespace lockstep::weights {
 
@@ -34,10 +34,9 @@ void check_target(const WeightCatalog& catalog, const WeightTarget& target, size
   const CatalogTensor& found = catalog.tensors[which];
   const std::string& file = catalog.files[found.file].location;
   const at::Tensor& tensor = target.tensor;
-  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
-      !tensor.is_non_overlapping_and_dense()) {
-    throw UsageError("{}: tensor {} can be loaded only into a dense CPU tensor", file,
-                     base::shown(target.name));
+  if (!device::is_dense(tensor) || !tensor.is_non_overlapping_and_dense()) {
+    throw UsageError("{}: tensor {} can be loaded only into a dense tensor of the CPU or a GPU",
+                     file, base::shown(target.name));
   }
   if (tensor.sizes() != at::IntArrayRef(found.info.shape)) {
     throw UsageError("{}: tensor {} is {} and the one to be filled has the shape [{}]", file,

@@ -48,8 +48,9 @@ struct LoadPlan {
   uint64_t fingerprint() const;
 };
 
-// Throws UsageError for a name that is not in the catalog, a tensor that is no dense CPU tensor and
-// a shape that is not the file's; each with the file, the tensor and both shapes.
+// Throws UsageError for a name that is not in the catalog, a tensor that is not dense or neither on
+// the CPU nor on a GPU, and a shape that is not the file's; each with the file, the tensor and both
+// shapes.
 LoadPlan make_plan(const WeightCatalog& catalog, std::span<const WeightTarget> targets);
 
 // A part of a file, and of the stream.

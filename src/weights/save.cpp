@@ -4,17 +4,18 @@
 #include <lockstep/base/error.h>
 #include <lockstep/weights/save.h>
 
+#include "device/memory.h"
 #include "formats/safetensors.h"
 #include "formats/torch/torch_writer.h"
+#include "weights/device_reader.h"
 #include "weights/scalar_type.h"
 
 namespace lockstep {
 namespace {
 
 formats::DType dtype_of(const std::string& path, const NamedTensor& named) {
-  if (!named.tensor.defined() || named.tensor.layout() != at::kStrided ||
-      !named.tensor.device().is_cpu()) {
-    throw UsageError("cannot write {}: tensor {} is not a dense tensor of the CPU", path,
+  if (!device::is_dense(named.tensor)) {
+    throw UsageError("cannot write {}: tensor {} is not a dense tensor of the CPU or a GPU", path,
                      base::shown(named.name));
   }
   for (int i = 0; i <= static_cast<int>(formats::DType::C128); ++i) {
@@ -26,11 +27,31 @@ formats::DType dtype_of(const std::string& path, const NamedTensor& named) {
                    toString(named.tensor.scalar_type()), base::shown(named.name));
 }
 
-template <typename Writer>
-void append(Writer& writer, const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().contiguous();
-  writer.append({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
-}
+// The bytes of tensors on any device, as if they were contiguous on the CPU.
+class TensorBytes {
+ public:
+  explicit TensorBytes(const std::string& path) : user_("cannot write " + path) {}
+
+  template <typename Writer>
+  void append_to(Writer& writer, const at::Tensor& tensor) {
+    const at::Device device = tensor.device();
+    const at::Tensor dense =
+        device::with_memory({.user = user_, .device = device, .bytes = tensor.nbytes()},
+                            [&] { return tensor.detach().contiguous(); });
+    if (!device::needs_copies(device)) {
+      writer.append({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
+      return;
+    }
+    if (!reader_ || reader_->device() != device) {
+      reader_.emplace(device, user_);
+    }
+    reader_->read(dense, [&](std::span<const std::byte> bytes) { writer.append(bytes); });
+  }
+
+ private:
+  const std::string user_;
+  std::optional<weights::DeviceReader> reader_;
+};
 
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
@@ -42,8 +63,9 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
     by_name[named.name] = named.tensor;
   }
   formats::SafetensorsWriter writer(path, std::move(infos), metadata);
+  TensorBytes bytes(path);
   for (const formats::TensorInfo& info : writer.tensors()) {
-    append(writer, by_name.at(info.name));
+    bytes.append_to(writer, by_name.at(info.name));
   }
   writer.finish();
 }
@@ -54,9 +76,10 @@ void save_torch(const std::string& path, std::span<const NamedTensor> tensors) {
     state.add(named.name, dtype_of(path, named), named.tensor.sizes().vec());
   }
   formats::TorchWriter writer(path, state.root, state.tensors, state.storages);
+  TensorBytes bytes(path);
   for (const NamedTensor& named : tensors) {
     writer.begin();
-    append(writer, named.tensor);
+    bytes.append_to(writer, named.tensor);
   }
   writer.finish();
 }

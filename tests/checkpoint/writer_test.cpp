@@ -216,7 +216,8 @@ TEST(CheckpointWriter, WhatCannotBeSavedIsRefused) {
     return refusal([&] { writer.begin(std::move(info), std::move(tensors)); });
   };
   EXPECT_THAT(begins({}, {{"w", tensor}, {"w", tensor}}), HasSubstr("stands there twice"));
-  EXPECT_THAT(begins({}, {{"w", at::Tensor()}}), HasSubstr("not a dense tensor of the CPU"));
+  EXPECT_THAT(begins({}, {{"w", at::Tensor()}}),
+              HasSubstr("not a dense tensor of the CPU or a GPU"));
   EXPECT_THAT(begins({}, {{"w", at::eye(2).to_sparse()}}), HasSubstr("not a dense tensor"));
   EXPECT_THAT(begins({}, {{"\xff", tensor}}), HasSubstr("UTF-8"));
   EXPECT_THAT(begins({.step = -1}, {{"w", tensor}}), HasSubstr("step -1 is negative"));

@@ -212,8 +212,9 @@ TEST(Load, RefusesWhatDoesNotFit) {
               HasSubstr("tensor \"layer.0.weight\" is F16 [64, 96] and the one to be filled has "
                         "the shape [96, 64]"));
   EXPECT_THAT(refused({"layer.0.weight", at::zeros({64, 1}).expand({64, 96})}),
-              HasSubstr("only into a dense CPU tensor"));
-  EXPECT_THAT(refused({"layer.0.weight", at::Tensor()}), HasSubstr("only into a dense CPU tensor"));
+              HasSubstr("only into a dense tensor of the CPU or a GPU"));
+  EXPECT_THAT(refused({"layer.0.weight", at::Tensor()}),
+              HasSubstr("only into a dense tensor of the CPU or a GPU"));
   EXPECT_THAT(refusal([&] { load(folder.at("model.pth"), {}, {.window_bytes = 1000}); }),
               HasSubstr("a window of 1000 bytes is below the least"));
 }

@@ -95,19 +95,23 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   // Collective. Starts a save and returns; it first waits for the save before this one. All ranks
-  // give the same step and dense CPU tensors with the same names, types, shapes and values, since
-  // each rank writes only its own share of them. `info` is taken from rank 0.
+  // give the same step and dense tensors with the same names, types, shapes and values, since each
+  // rank writes only its own share of them. They are on the CPU or on one GPU per rank. `info` is
+  // taken from rank 0.
   //
   // Tensors below 64 KiB are copied during the call, because forward changes buffers such as those
   // of BatchNorm. Larger ones are read until wait_captured() has returned, so neither change nor
-  // resize them before; a change is not always detected. The writer keeps the memory alive.
+  // resize them before; a change is not always detected. The writer keeps the memory alive. On a
+  // GPU all of this is meant in the order of the caller's current stream: the tensors are saved as
+  // that stream leaves them, and what it is given later may change them.
   //
   // Throws UsageError, on all ranks, if the ranks' arguments differ or a tensor cannot be saved;
   // the writer stays usable. Throws CommError if a rank is lost.
   void begin(CheckpointInfo info, const std::vector<NamedTensor>& tensors);
 
   // Returns when the tensors may change: what has not reached the disk has been copied. Call it
-  // before every optimizer step. It is not collective.
+  // before every optimizer step. It is not collective. For tensors of a GPU it makes the current
+  // stream wait for the copies; the host waits only while pinned memory is lacking.
   void wait_captured();
 
   // Collective. Returns when the last save has ended on all ranks.
@@ -141,11 +145,11 @@ class Checkpoint {
   // is none with that name, IoError and FormatError; all ranks throw the same.
   std::string read_attachment(const std::string& name, Group& group) const;
 
-  // Collective. Fills the targets, which are dense CPU tensors, with the same bits on all ranks,
-  // whatever the number of ranks that wrote them. Each byte is read by one rank. Throws UsageError
-  // for a name that is not there or that has another shape or type, before anything is written, and
-  // IoError or FormatError, after which the contents of the targets are undefined. All ranks throw
-  // the same.
+  // Collective. Fills the targets, dense tensors of the CPU or a GPU, with the same bits on all
+  // ranks, whatever the number of ranks that wrote them and their devices. Each byte is read by one
+  // rank. Throws UsageError for a name that is not there or that has another shape or type, before
+  // anything is written, and IoError or FormatError, after which the contents of the targets are
+  // undefined. All ranks throw the same.
   void load(std::span<const WeightTarget> targets, Group& group) const;
 
   // Only find_checkpoint() calls this.

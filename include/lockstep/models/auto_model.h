@@ -56,6 +56,7 @@ struct AutoModelOptions {
   uint64_t seed = 42;             // for the weights that the file lacks
   std::optional<double> dropout;  // for every layer that has one; empty means as in config.json
   std::string cache_dir;          // see WeightsOptions
+  at::Device device = at::kCPU;   // where the model is loaded to, such as local_device()
   LoadOptions load;
 };
 

@@ -19,12 +19,14 @@ namespace lockstep {
 
 struct NamedTensor {
   std::string name;
-  at::Tensor tensor;  // dense and on the CPU; it is written as if it were contiguous
+  at::Tensor tensor;  // dense, on the CPU or a GPU; it is written as if it were contiguous
 };
 
 // Writes the tensors in the format that the end of `path` names: ".safetensors", or ".pth", ".pt"
 // or ".bin" for what torch.save writes, with a CRC-32 of every tensor. Every tensor gets bytes of
-// its own, so give only the first of tied ones. The tensors must not change during the call.
+// its own, so give only the first of tied ones. The tensors must not change during the call. The
+// bytes do not depend on the device; a tensor of a GPU is written as the caller's current stream
+// leaves it.
 //
 // Throws UsageError for another end of the path, for a name that is empty or occurs twice, for a
 // type that the format does not have and for metadata in a format other than safetensors; and

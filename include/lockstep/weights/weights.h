@@ -23,7 +23,8 @@
 // in every collective.
 //
 // Memory: besides the parameters a rank uses LoadOptions::window_bytes and a few MiB for the
-// headers. docs/concepts/weights.md tells how the ranks share the work.
+// headers, and for parameters on a GPU 8 MiB of pinned memory. docs/concepts/weights.md tells how
+// the ranks share the work.
 
 #include <cstdint>
 #include <map>
@@ -105,7 +106,8 @@ struct LoadOptions {
 };
 
 // A tensor to be filled with the tensor `name` of the file, which must have the same shape. It may
-// be any dense CPU tensor, such as a parameter or a view. Values are converted to its type.
+// be any dense tensor of the CPU or a GPU, such as a parameter or a view. Values are converted to
+// its type, on every device to the same bits.
 struct WeightTarget {
   std::string name;
   at::Tensor tensor;
@@ -122,7 +124,9 @@ struct LoadReport {
 };
 
 // Collective. Fills the targets. All ranks give the same options and, except in the mode Each, name
-// the same tensors. Rank 0 logs one line. Throws the errors that are listed at the top.
+// the same tensors. Rank 0 logs one line. Targets on a GPU are written after what the caller's
+// current stream was given before the call, and before what it is given afterwards. Throws the
+// errors that are listed at the top, and UsageError where memory for the copies is lacking.
 LoadReport load_weights(Weights& weights, std::span<const WeightTarget> targets, Group& group,
                         LoadOptions options = {});
 
