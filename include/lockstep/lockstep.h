@@ -44,6 +44,7 @@
 #include <lockstep/ddp/reducer.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 #include <lockstep/ddp/zero_redundancy_optimizer.h>
+#include <lockstep/device/device.h>
 #include <lockstep/models/auto_model.h>
 #include <lockstep/models/bert.h>
 #include <lockstep/models/configured_module.h>

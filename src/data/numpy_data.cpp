@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -6,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/numpy_data.h>
 
+#include "base/text/text.h"
 #include "data/sample_keys.h"
 #include "formats/npy.h"
 #include "storage/parallel_read.h"
@@ -80,13 +82,25 @@ class Rows {
   uint64_t row_bytes_ = 0;
 };
 
+// Arrays of an archive besides input and target.
+using NamedRows = std::vector<std::pair<std::string, Rows>>;
+
 class NumpyDataset : public Dataset {
  public:
-  NumpyDataset(Rows input, Rows target, bool is_remote)
-      : input_(std::move(input)), target_(std::move(target)), is_remote_(is_remote) {
+  NumpyDataset(Rows input, Rows target, NamedRows more, bool is_remote)
+      : input_(std::move(input)),
+        target_(std::move(target)),
+        more_(std::move(more)),
+        is_remote_(is_remote) {
     if (input_.size() != target_.size()) {
       throw UsageError("numpy: {} rows of input and {} of target; they must be equally many",
                        input_.size(), target_.size());
+    }
+    for (const auto& [name, rows] : more_) {
+      if (rows.size() != input_.size()) {
+        throw UsageError("numpy: {} rows of input and {} of {}; they must be equally many",
+                         input_.size(), rows.size(), base::shown(name));
+      }
     }
   }
 
@@ -98,14 +112,39 @@ class NumpyDataset : public Dataset {
     if (at::isIntegralType(target.scalar_type(), /*includeBool=*/true)) {
       target = target.to(at::kLong);
     }
-    return {input_.gather(samples, is_remote_), target};
+    Batch batch{.input = input_.gather(samples, is_remote_), .target = target};
+    for (const auto& [name, rows] : more_) {
+      batch.set(name, rows.gather(samples, is_remote_));
+    }
+    return batch;
   }
 
  private:
   const Rows input_;
   const Rows target_;
+  const NamedRows more_;
   const bool is_remote_;
 };
+
+NamedRows find_more(const std::shared_ptr<const base::ByteSource>& source,
+                    const std::vector<formats::TensorInfo>& arrays,
+                    const std::vector<std::string>& names) {
+  NamedRows more;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                    [&](const auto& array) { return array.name == name; });
+    if (found == arrays.end()) {
+      std::vector<std::string> known;
+      for (const formats::TensorInfo& array : arrays) {
+        known.push_back(array.name);
+      }
+      throw FormatError("{}: it has no array \"{}\"{}", source->name(), name,
+                        base::did_you_mean(name, known));
+    }
+    more.emplace_back(name, Rows(source, *found));
+  }
+  return more;
+}
 
 Rows find_array(const std::shared_ptr<const base::ByteSource>& source,
                 const std::vector<formats::TensorInfo>& arrays,
@@ -123,14 +162,22 @@ Rows find_array(const std::shared_ptr<const base::ByteSource>& source,
 }  // namespace
 
 std::shared_ptr<const Dataset> open_numpy(const std::string& input_npy,
-                                          const std::string& target_npy) {
+                                          const std::string& target_npy,
+                                          const NumpyOptions& options) {
   const std::shared_ptr<const base::ByteSource> input = storage::open_source(input_npy);
   const bool is_far =
       storage::is_remote(input_npy) || (!target_npy.empty() && storage::is_remote(target_npy));
   if (!target_npy.empty()) {
+    if (!options.more.empty()) {
+      throw UsageError(
+          "numpy: the array \"{}\" is asked for, but {} and {} have no names; save all arrays in "
+          "one .npz (numpy.savez) and name that alone",
+          options.more.front(), input_npy, target_npy);
+    }
     const std::shared_ptr<const base::ByteSource> target = storage::open_source(target_npy);
     return std::make_shared<NumpyDataset>(Rows(input, formats::read_npy(*input)),
-                                          Rows(target, formats::read_npy(*target)), is_far);
+                                          Rows(target, formats::read_npy(*target)), NamedRows(),
+                                          is_far);
   }
   if (!input_npy.ends_with(".npz")) {
     throw UsageError("numpy: {} has no targets; name a second file, or a .npz with both",
@@ -139,7 +186,8 @@ std::shared_ptr<const Dataset> open_numpy(const std::string& input_npy,
   const formats::ZipReader zip(*input);
   const std::vector<formats::TensorInfo> arrays = formats::read_npz(zip);
   return std::make_shared<NumpyDataset>(find_array(input, arrays, {"input", "x"}),
-                                        find_array(input, arrays, {"target", "y"}), is_far);
+                                        find_array(input, arrays, {"target", "y"}),
+                                        find_more(input, arrays, options.more), is_far);
 }
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@ namespace {
 
 using test::refusal;
 using test::TempFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -67,6 +69,38 @@ TEST(NumpyData, ReadsBothFromOneNpz) {
   EXPECT_EQ(batch.target.scalar_type(), at::kLong);
   EXPECT_THAT([&] { open_numpy(write_npz(folder, "input", "label")); },
               ThrowsMessage<FormatError>(HasSubstr("no array \"target\" or \"y\"")));
+}
+
+TEST(NumpyData, FurtherArraysOfAnNpzKeepNameAndType) {
+  const TempFolder folder;
+  const std::string path = folder.at("texts.npz");
+  {
+    formats::ZipWriter zip(path);
+    const auto add = [&](const char* name, formats::DType dtype, std::vector<int64_t> shape,
+                         const auto& values) {
+      zip.add(std::string(name) + ".npy",
+              base::read_file(write_npy(folder.at("part.npy"), dtype, std::move(shape), values)));
+    };
+    add("x", formats::DType::F32, {3, 1}, std::vector<float>{1, 2, 3});
+    add("y", formats::DType::I32, {3}, std::vector<int32_t>{7, 8, 9});
+    add("attention_mask", formats::DType::Bool, {3, 2}, std::vector<uint8_t>{1, 0, 1, 1, 0, 1});
+    add("weights", formats::DType::I32, {3}, std::vector<int32_t>{40, 50, 60});
+    add("short", formats::DType::I32, {2}, std::vector<int32_t>{1, 2});
+    zip.finish();
+  }
+  const Batch batch = open_numpy(path, "", {.more = {"weights", "attention_mask"}})->batch(kKeys);
+  EXPECT_THAT(batch.names(), ElementsAre("input", "target", "weights", "attention_mask"));
+  EXPECT_TRUE(batch["weights"].equal(at::tensor({60, 40}, at::kInt)));
+  EXPECT_TRUE(
+      batch["attention_mask"].equal(at::tensor({0, 1, 1, 0}, at::kLong).ne(0).view({2, 2})));
+  EXPECT_THAT(open_numpy(path)->batch(kKeys).names(), ElementsAre("input", "target"));
+  EXPECT_THAT([&] { open_numpy(path, "", {.more = {"weigths"}}); },
+              ThrowsMessage<FormatError>(
+                  AllOf(HasSubstr("no array \"weigths\""), HasSubstr("mean weights?"))));
+  EXPECT_THAT(refusal([&] { open_numpy(path, "", {.more = {"short"}}); }),
+              HasSubstr("3 rows of input and 2 of \"short\""));
+  EXPECT_THAT(refusal([&] { open_numpy(path, path, {.more = {"weights"}}); }),
+              HasSubstr("in one .npz"));
 }
 
 TEST(NumpyData, RefusesWhatItCannotRead) {
