@@ -54,4 +54,6 @@ function(lockstep_write_unit file members)
     string(APPEND text "#include \"${member}\"\n")
   endforeach()
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+  # g++ takes the anonymous namespaces of a source that is included for those of a header.
+  set_property(SOURCE ${file} APPEND PROPERTY COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()

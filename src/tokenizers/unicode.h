@@ -3,6 +3,7 @@
 // What Hugging Face's tokenizers know about code points. Their parts use different versions of
 // Unicode (docs/concepts/tokenizers.md); these tables are theirs, not those of one version.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -27,10 +28,10 @@ class CodePointTable {
  public:
   CodePointTable() = default;
   explicit CodePointTable(const std::vector<Value>& values) {
-    std::map<std::vector<Value>, uint16_t> known;
+    std::map<std::array<Value, kPage>, uint16_t> known;
     for (size_t at = 0; at < values.size(); at += kPage) {
-      const std::vector<Value> page(values.begin() + static_cast<std::ptrdiff_t>(at),
-                                    values.begin() + static_cast<std::ptrdiff_t>(at + kPage));
+      std::array<Value, kPage> page;
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), kPage, page.begin());
       const auto [place, is_new] = known.emplace(page, static_cast<uint16_t>(known.size()));
       if (is_new) {
         pages_.insert(pages_.end(), page.begin(), page.end());

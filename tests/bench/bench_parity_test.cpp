@@ -1,13 +1,21 @@
 // `lockstep bench gpu-parity` as a user runs it, on the CPU: the same comparison by the same code.
 
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
 #include "base/process/process.h"
+#include "base/unique_fd.h"
 #include "bench/gpu/parity_result.h"
+#include "support/service.h"
+#include "support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +52,83 @@ TEST(BenchParity, OneAndTwoRanksLearnTheSame) {
                        {"bert", 1}, {"bert", 2}, {"convnet", 1}, {"convnet", 2}}));
 }
 
+// What --dump wrote: {name: [shape]}, and the losses.
+struct Dump {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  std::vector<double> losses;
+};
+
+Dump read_dump(const std::filesystem::path& path) {
+  const std::string file = base::read_file(path, 64u << 20);
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof(size));
+  Dump dump;
+  const json header = json::parse(file.substr(sizeof(size), size));
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") {
+      continue;
+    }
+    dump.shapes[name] = tensor.at("shape").get<std::vector<int64_t>>();
+    if (name == "losses") {
+      dump.losses.resize(static_cast<size_t>(dump.shapes[name].at(0)));
+      std::memcpy(dump.losses.data(),
+                  file.data() + sizeof(size) + size + tensor.at("data_offsets").at(0).get<size_t>(),
+                  dump.losses.size() * sizeof(double));
+    }
+  }
+  return dump;
+}
+
+TEST(BenchParity, DumpsWhatAnotherProgramNeedsToTrainTheSame) {
+  const test::TempFolder folder;
+  const std::string place = folder.path() + "/made/here";
+  const base::Output output = bench({"--device", "cpu", "--ranks", "2", "--steps", "3", "--models",
+                                     "convnet,mlp", "--json", "--dump", place});
+  ASSERT_TRUE(output.status.ok()) << output.status.text() << "\n" << output.err;
+  const json first = json::parse(output.out).at("cases").at(0);
+  const Dump dump = read_dump(place + "/convnet.safetensors");
+  using Shape = std::vector<int64_t>;
+  EXPECT_EQ(dump.shapes.at("inputs"), (Shape{3, 8, 3, 32, 32}));
+  EXPECT_EQ(dump.shapes.at("targets"), (Shape{3, 8}));
+  EXPECT_EQ(dump.shapes.at("initial.net.conv2.weight"), (Shape{32, 16, 3, 3}));
+  EXPECT_EQ(dump.shapes.size(), 3 + 10u);  // five layers with weight and bias
+  ASSERT_EQ(dump.losses.size(), 3u);
+  EXPECT_EQ(dump.losses.front(), first.at("first_loss").get<double>());
+  EXPECT_EQ(dump.losses.back(), first.at("last_loss").get<double>());
+  EXPECT_EQ(read_dump(place + "/mlp.safetensors").shapes.at("initial.layers.5.bias"), Shape{1024});
+}
+
+std::string python() {
+  return base::Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");
+}
+
+std::optional<std::string> python_refusal() {
+  const base::Output output =
+      base::run_process({.argv = {python(), "-c", "import safetensors.torch, torch, transformers"}},
+                        base::Deadline::after(kPatience));
+  return output.status.ok()
+             ? std::nullopt
+             : std::optional(python() + " has no torch, transformers and safetensors");
+}
+
+TEST(BenchParity, PyTorchLearnsTheSame) {
+  LOCKSTEP_NEEDS("python-transformers", python_refusal());
+  const base::Output output = base::run_process(
+      {.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/bench/gpu_parity.py", "--lockstep",
+                LOCKSTEP_BIN_DIR "/lockstep", "--device", "cpu", "--steps", "5"}},
+      base::Deadline::after(2 * kPatience));
+  ASSERT_TRUE(output.status.ok()) << output.out << output.err;
+  const json cases = json::parse(output.out).at("cases");
+  EXPECT_EQ(cases.size(), 4u);
+  for (const json& one : cases) {
+    EXPECT_LT(one.at("max_loss_difference_to_pytorch"), 1e-5) << one;
+  }
+}
+
 TEST(BenchParity, MistakesAreNamed) {
+  const base::Output folder = bench({"--device", "cpu", "--dump", "/proc/none/x"});
+  EXPECT_EQ(folder.status.code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("--dump /proc/none/x: the folder cannot be made"));
   const base::Output ranks = bench({"--ranks", "3"});
   EXPECT_EQ(ranks.status.code, 2);
   EXPECT_THAT(ranks.err, HasSubstr("--ranks"));

@@ -9,13 +9,16 @@
 #include <lockstep/ddp/distributed_data_parallel.h>
 #include <lockstep/ddp/sync_batch_norm.h>
 
+#include "ddp/synced_batch_norm.h"
 #include "support/fleet.h"
+#include "support/gradcheck.h"
 #include "support/same_bits.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing_support::gradcheck;
 using testing_support::run_ranks;
 using testing_support::same_on_all_ranks;
 using torch::nn::BatchNormOptions;
@@ -209,6 +212,28 @@ TEST(SyncBatchNorm, ASmallVarianceFarFromZeroIsExact) {
     EXPECT_EQ(norm->running_mean.item<float>(), 10000.f);
     EXPECT_NEAR(norm->running_var.item<float>(), 4.0 / 3, 1e-6);
   });
+}
+
+// SyncedBatchNorm: ranks with batches of different sizes, one of them empty; with and without
+// weights.
+TEST(SyncBatchNorm, ItsGradientIsTheDerivative) {
+  for (const int world : {1, 3}) {
+    run_ranks(world, [](Group& group) {
+      const auto options = torch::dtype(torch::kDouble);
+      torch::manual_seed(11);
+      const at::Tensor weight = torch::rand({kChannels}, options) + 0.5;  // on all ranks the same
+      const at::Tensor bias = torch::randn({kChannels}, options);
+      torch::manual_seed(static_cast<uint64_t>(12 + group.rank()));
+      const int64_t size = group.rank() == 1 ? 0 : 3 - group.rank();
+      const at::Tensor input = torch::randn({size, kChannels, 2}, options) * 2 + 1;
+      gradcheck(group, {input, weight, bias}, [&group](const auto& x) {
+        return ddp::synced_batch_norm(x[0], {.weight = x[1], .bias = x[2]}, {.eps = 0.01}, group);
+      });
+      gradcheck(group, {input}, [&group](const auto& x) {
+        return ddp::synced_batch_norm(x[0], {}, {.eps = 0.01}, group);
+      });
+    });
+  }
 }
 
 TEST(SyncBatchNorm, EvalUsesRunningStatisticsAndDoesNotCommunicate) {

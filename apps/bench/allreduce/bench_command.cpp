@@ -88,6 +88,11 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
 }  // namespace
 
 int bench_command(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "gpu-parity") {
+    return parity_command(argv[2]);
+  }
+  // All others compute on the CPU: where there is a GPU, nothing of CUDA is loaded for them.
+  setenv("LOCKSTEP_DEVICE", "cpu", 1);
   if (argc == 3 && std::string_view(argv[1]) == "checkpoint") {
     return bench_checkpoint_command(argv[2]);
   }
@@ -96,9 +101,6 @@ int bench_command(int argc, char** argv) {
   }
   if (argc == 3 && std::string_view(argv[1]) == "ddp") {
     return bench_ddp_command(argv[2]);
-  }
-  if (argc == 3 && std::string_view(argv[1]) == "gpu-parity") {
-    return parity_command(argv[2]);
   }
   if (argc == 3 && std::string_view(argv[1]) == "load") {
     return bench_load_command(argv[2]);

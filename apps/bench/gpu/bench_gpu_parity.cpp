@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include <lockstep/base/error.h>
@@ -28,6 +29,7 @@ constexpr const char* kExamples =
     "  lockstep bench gpu-parity --ranks 1,2,4 --json\n"
     "  lockstep bench gpu-parity --models bert --ranks 1,2 --steps 20\n"
     "  lockstep bench gpu-parity --device cpu --steps 10      on a machine without a GPU\n"
+    "  lockstep bench gpu-parity --ranks 1 --dump parity      and what bench/gpu_parity.py reads\n"
     "\n"
     "float32 without TF32, no dropout, SGD at 0.01, deterministic kernels. The batches do not\n"
     "depend on the number of ranks. Shards: 8, which must have the same bits on every number of\n"
@@ -45,6 +47,10 @@ void add_flags(CLI::App& app, ParityPlan& plan) {
       ->check(CLI::IsMember(std::vector<int>{1, 2, 4, kParityShards}));
   app.add_option("--steps", plan.steps, "Steps of each run")->check(CLI::Range(1, kMaxSteps));
   app.add_option("--device", plan.device, "Where to train")->check(CLI::IsMember(kDevices));
+  app.add_option("--dump", plan.dump,
+                 "Write each model's first parameters, batches and losses to MODEL.safetensors in "
+                 "this folder, which is made")
+      ->type_name("FOLDER");
   add_json_flag(app, plan.json);
   app.footer(kExamples);
 }
@@ -60,12 +66,24 @@ std::optional<ParityPlan> parse_plan(const Arguments& arguments) {
   return plan;
 }
 
+// Before anything is trained: a folder that cannot be had is a mistake on this line.
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw UsageError("--dump {}: the folder cannot be made: {}", folder, error.message());
+  }
+}
+
 }  // namespace
 
 int bench_gpu_parity(const Arguments& arguments) {
   const auto plan = parse_plan(arguments);
   if (!plan) {
     return 0;
+  }
+  if (!plan->dump.empty()) {
+    make_folder(plan->dump);
   }
   setenv("LOCKSTEP_SHARE_GPU", "1", 1);  // one GPU proves as much as several
   return launch::run_job(

@@ -8,6 +8,7 @@
 #include <lockstep/device/device.h>
 
 #include "bench/allreduce/bench_rank.h"
+#include "bench/gpu/parity_dump.h"
 #include "bench/gpu/parity_result.h"
 
 namespace lockstep {
@@ -69,6 +70,11 @@ int parity_command(const std::string& text) {
   const ParityResult result = compare(world, plan, device);
   if (world.rank() != 0) {
     return 0;
+  }
+  if (!plan.dump.empty()) {
+    for (const std::string& model : plan.models) {
+      dump_for_parity(plan.dump, model, result.plain.at({model, plan.ranks.front()}));
+    }
   }
   print_now(plan.json ? parity_json(plan, result) : parity_table(plan, result));
   return is_reproducible(plan, result) ? 0 : 1;

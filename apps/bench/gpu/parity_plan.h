@@ -15,8 +15,9 @@ struct ParityPlan {
   int steps = 100;
   std::string device = "cuda";  // or cpu: the same comparison where there is no GPU
   bool json = false;            // print one JSON object and nothing else
+  std::string dump;             // a folder for what another program needs to train the same
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ParityPlan, models, ranks, steps, device, json)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ParityPlan, models, ranks, steps, device, json, dump)
 
 inline constexpr int kParityShards = 8;
 

@@ -43,6 +43,12 @@ BenchBatch part_of(const BenchBatch& batch, int64_t number, int64_t num_parts) {
 
 }  // namespace
 
+ParityBatches::ParityBatches() : generator_(at::make_generator<at::CPUGeneratorImpl>(kDataSeed)) {}
+
+BenchBatch ParityBatches::next(const BenchModel& model) {
+  return model.make_batch(generator_);
+}
+
 ParityRun train_for_parity(Group group, const ParityOptions& options) {
   const std::shared_ptr<BenchModel> model = make_parity_model(options.model);
   model->to(options.device);
@@ -51,10 +57,10 @@ ParityRun train_for_parity(Group group, const ParityOptions& options) {
   const int num_parts = options.shards > 0 ? options.shards : group.size();
   const int first = options.shards > 0 ? reducer.first_shard() : group.rank();
   const int count = options.shards > 0 ? reducer.num_local_shards() : 1;
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(kDataSeed);
+  ParityBatches batches;
   ParityRun run;
   for (int step = 0; step < options.steps; ++step) {
-    const BenchBatch batch = model->make_batch(generator);
+    const BenchBatch batch = batches.next(*model);
     optimizer.zero_grad();
     double loss_sum = 0;
     for (int part = first; part < first + count; ++part) {

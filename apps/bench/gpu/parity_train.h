@@ -10,6 +10,8 @@
 
 #include <lockstep/comm/group.h>
 
+#include "bench/ddp/bench_models.h"
+
 namespace lockstep {
 
 struct ParityOptions {
@@ -23,6 +25,17 @@ struct ParityRun {
   std::vector<double> losses;  // of the global batch, before each step
   uint64_t bits = 0;           // stands for all parameters
   bool same_bits = false;      // on all ranks
+};
+
+// The batches of every run, drawn on the CPU.
+class ParityBatches {
+ public:
+  ParityBatches();
+
+  BenchBatch next(const BenchModel& model);
+
+ private:
+  at::Generator generator_;
 };
 
 // Collective: SGD at 0.01 with DistributedDataParallel in float32, on batches that do not depend on
