@@ -22,7 +22,7 @@ constexpr size_t kNumAhead = 8;
 DeviceSaves::DeviceSaves(at::Device of_device, uint64_t limit_bytes)
     : device(of_device), pool(limit_bytes), copies(device::copies_of(of_device)) {}
 
-DeviceSnapshot::DeviceSnapshot(DeviceSaves& saves, Options options)
+DeviceSnapshot::DeviceSnapshot(DeviceSaves& saves, const Options& options)
     : saves_(saves), timeout_(options.timeout) {
   constexpr auto kBytes = static_cast<int64_t>(PinnedPool::kBytes);
   for (const at::Tensor& part : options.parts) {

@@ -36,7 +36,7 @@ class DeviceSnapshot {
   };
 
   // On the thread whose current stream the parts belong to. `saves` must outlive it.
-  DeviceSnapshot(DeviceSaves& saves, Options options);
+  DeviceSnapshot(DeviceSaves& saves, const Options& options);
   ~DeviceSnapshot();
   DeviceSnapshot(const DeviceSnapshot&) = delete;
   DeviceSnapshot& operator=(const DeviceSnapshot&) = delete;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -241,6 +242,24 @@ TEST_F(CheckpointCuda, ADeadRankFailsTheSaveOfTheOthers) {
             {.argument = folder.path(), .dies = {1}});
   Group alone = make_single_group();
   EXPECT_EQ(find_checkpoint(folder.path(), alone)->info().step, 1);
+}
+
+TEST_F(CheckpointCuda, WithoutMemoryOfTheGpuASaveIsRefusedAndTheNextOneIsNot) {
+  const TempFolder folder;
+  Group alone = make_single_group();
+  CheckpointWriter writer(folder.path(), alone);
+  c10::DeviceAllocator* const memory = c10::getDeviceAllocator(at::kCUDA);
+  const std::vector<NamedTensor> state{
+      {"w", at::ones({16'384, 4096}, at::TensorOptions(gpu())).t()}};  // to be copied there
+  memory->emptyCache();
+  const auto free = static_cast<int64_t>(memory->getMemoryInfo(0).first);
+  at::Tensor others = at::empty({free - (64 << 20)}, at::TensorOptions(gpu()).dtype(at::kByte));
+  EXPECT_THAT(refusal([&] { writer.begin({.step = 1}, state); }),
+              ::testing::AllOf(HasSubstr("checkpoint: cuda:0 has no memory for 268.44 MB: 0.0"),
+                               HasSubstr(" GB are free"), HasSubstr("use fewer ranks per GPU")));
+  others.reset();
+  memory->emptyCache();
+  EXPECT_TRUE(save_now(writer, 2, state).committed);
 }
 
 TEST_F(CheckpointCuda, WhatDoesNotFitIsRefused) {
