@@ -8,6 +8,7 @@
 #include "base/process/process.h"
 #include "command_line.h"
 #include "commands.h"
+#include "device/plugin_api.h"
 #include "doctor/doctor_hosts.h"
 #include "doctor/doctor_serve.h"
 #include "sibling_program.h"
@@ -62,8 +63,8 @@ int doctor(const Arguments& arguments) {
   app.add_option("--path", flags.path, "A folder that all hosts should share (with --hosts)")
       ->type_name("DIR");
   app.add_flag("--json", flags.as_json,
-               "Print {\"ok\", \"checks\": [{\"name\", \"status\", \"found\", \"fix\"}]}; with "
-               "--hosts also \"links\"");
+               "Print {\"ok\", \"checks\": [{\"name\", \"status\", \"found\", \"fix\"}], "
+               "\"gpus\": [...]}; with --hosts \"links\" instead of \"gpus\"");
   app.add_flag("--serve", flags.serve)->group("");  // what --hosts starts on each host
   app.footer(kDoctorExamples);
   SplitArguments split = split_arguments(app, arguments);
@@ -82,9 +83,12 @@ int doctor(const Arguments& arguments) {
   if (!flags.path.empty()) {
     throw UsageError("--path is about several hosts; name them by --hosts or --hostfile");
   }
-  const auto checks = doctor::run_checks({.torch_program = sibling_path("lockstep-torch")});
-  fmt::print("{}", flags.as_json ? doctor::checks_json(checks) : doctor::checks_table(checks));
-  return doctor::is_healthy(checks) ? 0 : 1;
+  const auto report = doctor::examine({.torch_program = sibling_path("lockstep-torch"),
+                                       .plugin_entry = LOCKSTEP_CUDA_PLUGIN_ENTRY,
+                                       .plugin_version = LOCKSTEP_CUDA_PLUGIN_VERSION});
+  fmt::print("{}",
+             flags.as_json ? doctor::report_json(report) : doctor::checks_table(report.checks));
+  return doctor::is_healthy(report.checks) ? 0 : 1;
 }
 
 }  // namespace lockstep::app

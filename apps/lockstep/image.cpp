@@ -111,6 +111,22 @@ bool parse_image_arguments(CLI::App& app, const Arguments& arguments, ImageArgum
   return true;
 }
 
+// What a GPU job needs of the image, and whether it has it.
+std::string gpu_text(const image::GpuNeeds& gpu) {
+  if (!gpu.problem.empty()) {
+    return "GPU: " + gpu.problem;
+  }
+  const std::string glibc =
+      gpu.image_glibc.empty() ? "the image has no glibc" : "the image has glibc " + gpu.image_glibc;
+  if (gpu.num_libraries == 0) {
+    return fmt::format(
+        "GPU: this host has no driver to go with the image, or LOCKSTEP_DEVICE=cpu; {}", glibc);
+  }
+  return fmt::format("GPU: driver{}{} of this host, {} libraries, which need glibc {}; {}",
+                     gpu.version.empty() ? "" : " ", gpu.version, gpu.num_libraries,
+                     gpu.needed_glibc, glibc);
+}
+
 int check(const Arguments& arguments) {
   ImageArguments parsed;
   std::string program;
@@ -140,6 +156,7 @@ int check(const Arguments& arguments) {
   if (!info.program.empty()) {
     fmt::print("{}: {}\n", program, info.program);
   }
+  fmt::print("{}\n", gpu_text(info.gpu));
   if (!info.has_shell) {
     fmt::print("no /bin/sh: Enroot and pyxis need one\n");
   }

@@ -20,6 +20,7 @@ constexpr const char* kRunExamples =
     "  lockstep run --nproc-per-node 4 ./my_program --epochs 3\n"
     "  lockstep run --nproc-per-node 4 --local-nodes 2 ./my_program     two emulated nodes\n"
     "  lockstep run --nproc-per-node gpu --log-dir logs train.py\n"
+    "  lockstep run --nproc-per-node 4 --share-gpu ./my_program         four ranks on one GPU\n"
     "  lockstep run --nnodes 2 --node-rank 0 --master-addr node0 ./my_program   the same, with\n"
     "                             --node-rank 1, on the other node\n"
     "  lockstep run --hosts a,b --nproc-per-node 4 ./my_program         over ssh\n"
@@ -141,6 +142,10 @@ void add_placement_flags(CLI::App& app, launch::RunFlags& flags) {
       "torchrun's flag for the same: ranks run near their GPUs", group);
   add(app, "--virtual-local-rank", flags.virtual_local_rank,
       "Let each rank see only its own GPU, as device 0, and LOCAL_RANK=0", group);
+  add(app, "--share-gpu", flags.share_gpu,
+      "Let several ranks use one GPU, in turn; without it a rank that has no GPU of its own, and "
+      "wants one, is refused",
+      group);
 }
 
 void add_program_flags(CLI::App& app, launch::RunFlags& flags) {

@@ -12,6 +12,9 @@
 #include "base/process/cores.h"
 #include "base/process/isolation.h"
 #include "base/unique_fd.h"
+#include "doctor/gpu_checks.h"
+#include "doctor/gpu_json.h"
+#include "doctor/gpu_probe.h"
 
 namespace lockstep::doctor {
 
@@ -55,17 +58,24 @@ HostName look_up_host_name() {
   return host;
 }
 
-std::vector<CheckResult> run_checks(const DoctorOptions& options) {
+DoctorReport examine(const DoctorOptions& options) {
   rlimit files{};
   rlimit processes{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   ::getrlimit(RLIMIT_NPROC, &processes);
-  std::vector<CheckResult> checks{check_compiler(options.compiler)};
+  DoctorReport report;
+  std::vector<CheckResult>& checks = report.checks;
+  checks.push_back(check_compiler(options.compiler));
   for (CheckResult& check : check_torch(options.torch_program)) {
     checks.push_back(std::move(check));
   }
   checks.push_back(check_cuda_toolkit(options.cuda_compiler));
-  checks.push_back(check_driver(options.root));
+  report.gpus = probe_gpus({.root = options.root,
+                            .torch_program = options.torch_program,
+                            .plugin_entry = options.plugin_entry});
+  for (CheckResult& check : check_gpus(report.gpus, options.plugin_version)) {
+    checks.push_back(std::move(check));
+  }
   checks.push_back(check_shared_memory(options.root + "/dev/shm"));
   checks.push_back(check_cores(options.root, static_cast<int>(base::usable_cores().size())));
   checks.push_back(check_memory(options.root));
@@ -78,7 +88,7 @@ std::vector<CheckResult> run_checks(const DoctorOptions& options) {
     checks.back().found = "userns: the kernel ends what a job leaves behind, in a user namespace";
     checks.back().fix.clear();
   }
-  return checks;
+  return report;
 }
 
 bool is_healthy(const std::vector<CheckResult>& checks) {
@@ -103,7 +113,14 @@ std::string checks_table(const std::vector<CheckResult>& checks) {
   return text;
 }
 
-std::string checks_json(const std::vector<CheckResult>& checks) {
+namespace {
+
+// What a tool prints may not be UTF-8; a report with a replaced letter is better than none.
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+nlohmann::ordered_json json_of(const std::vector<CheckResult>& checks) {
   nlohmann::ordered_json json;
   json["ok"] = is_healthy(checks);
   json["checks"] = nlohmann::ordered_json::array();
@@ -113,8 +130,19 @@ std::string checks_json(const std::vector<CheckResult>& checks) {
                               {"found", check.found},
                               {"fix", check.fix}});
   }
-  // What a tool prints may not be UTF-8; a report with a replaced letter is better than none.
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json;
+}
+
+}  // namespace
+
+std::string checks_json(const std::vector<CheckResult>& checks) {
+  return dump(json_of(checks));
+}
+
+std::string report_json(const DoctorReport& report) {
+  auto json = json_of(report.checks);
+  json["gpus"] = devices_json(report.gpus);
+  return dump(json);
 }
 
 }  // namespace lockstep::doctor

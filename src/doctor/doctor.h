@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "doctor/gpu_facts.h"
+
 namespace lockstep::doctor {
 
 enum class CheckStatus { Ok, Note, Problem };
@@ -23,20 +25,27 @@ struct DoctorOptions {
   std::string torch_program;  // REQUIRED: path of lockstep-torch
   std::string compiler = "g++";
   std::string cuda_compiler = "nvcc";
+  std::string plugin_entry;  // how the GPU plug-in is known (device/plugin_api.h)
+  int plugin_version = 0;
 };
 
-// All checks, in the order in which they are shown.
-std::vector<CheckResult> run_checks(const DoctorOptions& options);
+struct DoctorReport {
+  std::vector<CheckResult> checks;  // in the order in which they are shown
+  GpuFacts gpus;
+};
+
+// All checks.
+DoctorReport examine(const DoctorOptions& options);
 
 bool is_healthy(const std::vector<CheckResult>& checks);  // no Problem
 std::string checks_table(const std::vector<CheckResult>& checks);
 std::string checks_json(const std::vector<CheckResult>& checks);  // docs/concepts/doctor.md
+std::string report_json(const DoctorReport& report);              // the same, and the GPUs
 
 // The checks, one by one. Each is given what it judges.
 CheckResult check_compiler(const std::string& program);
 std::vector<CheckResult> check_torch(const std::string& program);  // libtorch and Gloo
 CheckResult check_cuda_toolkit(const std::string& program);
-CheckResult check_driver(const std::string& root);
 CheckResult check_shared_memory(const std::string& folder);
 CheckResult check_cores(const std::string& root, int num_affine);
 CheckResult check_memory(const std::string& root);

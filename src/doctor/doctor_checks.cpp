@@ -150,27 +150,6 @@ CheckResult check_cuda_toolkit(const std::string& program) {
   return result;
 }
 
-CheckResult check_driver(const std::string& root) {
-  CheckResult result{.name = "GPU driver"};
-  const auto version = read_text(root + "/proc/driver/nvidia/version");
-  const bool has_device = ::access((root + "/dev/nvidia0").c_str(), F_OK) == 0;
-  if (!version) {
-    result.found = "none: CPU only";
-    if (has_device) {
-      result.status = CheckStatus::Problem;
-      result.found = "/dev/nvidia0 is there, but no driver is loaded";
-      result.fix = "load it (modprobe nvidia) or install the driver of this kernel";
-    }
-    return result;
-  }
-  result.found = version->substr(0, version->find('\n'));
-  if (!has_device) {
-    result.status = CheckStatus::Problem;
-    result.fix = "there is no /dev/nvidia0: in a container, start it with its GPUs (--gpus all)";
-  }
-  return result;
-}
-
 CheckResult check_shared_memory(const std::string& folder) {
   CheckResult result{.name = "shared memory"};
   const std::string refusal = memfd_refusal();

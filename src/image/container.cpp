@@ -6,6 +6,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "image/gpu_driver.h"
+
 namespace lockstep::image {
 
 namespace {
@@ -50,6 +52,9 @@ std::vector<std::string> enroot_command(const ContainerOptions& options,
 
 std::vector<std::string> apptainer_command(const ContainerOptions& options) {
   std::vector<std::string> command{"apptainer", "exec"};
+  if (host_gpu_driver()) {
+    command.push_back("--nv");
+  }
   for (const Mount& mount : options.mounts) {
     const std::string text = to_text(mount);
     if (text.find(',') != std::string::npos) {

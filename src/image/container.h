@@ -8,6 +8,7 @@
 //   /proc /sys /dev  the caller's; /sys read-only
 //   /tmp /run        in memory, empty, gone with the job
 //   /etc/hosts /etc/hostname /etc/resolv.conf   the host's, read-only, where the image has them
+//   /run/lockstep/driver   the libraries of the host's GPU driver, read-only, where it has one
 //   the targets of --mount
 // The network, the user and the limits are the host's. When the last process inside has ended,
 // nothing is left: no mount, no loop device, no squashfuse.
@@ -41,11 +42,13 @@ void enter_image(const ContainerOptions& options);
 // the image's /etc/environment wins over the host's variables, with ${NAME} in its values replaced
 // by the host's; variables of the job (RANK, LOCKSTEP_..., see is_job_variable) win over both.
 // PATH, LD_LIBRARY_PATH and LD_PRELOAD of the host, which name files that the image does not have,
-// are not passed on. `root`: the entered image; tests give a folder.
+// are not passed on. LD_LIBRARY_PATH ends with the folder of the GPU driver, where one has come in
+// (gpu_driver.h). `root`: the entered image; tests give a folder.
 std::vector<std::string> image_environment(const std::vector<std::string>& host,
                                            const std::string& root = "");
 
-// Describes the process's place in the job: RANK, MASTER_ADDR, LOCKSTEP_*, TORCHELASTIC_*, ...
+// Describes the process's place in the job: RANK, MASTER_ADDR, LOCKSTEP_*, TORCHELASTIC_*, and
+// CUDA_VISIBLE_DEVICES, by which the launcher and schedulers deal GPUs.
 bool is_job_variable(const std::string& name);
 
 // PATH, LD_LIBRARY_PATH or LD_PRELOAD.

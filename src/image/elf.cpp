@@ -1,6 +1,8 @@
 #include "image/elf.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <elf.h>
 #include <fcntl.h>
@@ -58,6 +60,56 @@ std::optional<ElfInfo> read_elf(const std::string& path) {
     info.interpreter = read_interpreter(fd.get());
   }
   return info;
+}
+
+namespace {
+
+constexpr uint64_t kMaxStrings = 64u << 20;
+constexpr size_t kMaxSections = 4096;
+
+// The text that the section with the dynamic symbols refers to.
+std::string dynamic_strings(int fd) {
+  Elf64_Ehdr header{};
+  if (!read_at(fd, 0, &header, sizeof header) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+      header.e_shentsize != sizeof(Elf64_Shdr)) {
+    return "";
+  }
+  const auto section = [&](size_t index) {
+    Elf64_Shdr found{};
+    const bool is_read = index < std::min<size_t>(header.e_shnum, kMaxSections) &&
+                         read_at(fd, header.e_shoff + index * sizeof found, &found, sizeof found);
+    return is_read ? found : Elf64_Shdr{};
+  };
+  for (size_t i = 0; i < std::min<size_t>(header.e_shnum, kMaxSections); ++i) {
+    if (section(i).sh_type == SHT_DYNSYM) {
+      const Elf64_Shdr strings = section(section(i).sh_link);
+      std::string text(std::min(strings.sh_size, kMaxStrings), '\0');
+      return read_at(fd, strings.sh_offset, text.data(), text.size()) ? text : "";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<GlibcVersion> newest_glibc(const std::string& path) {
+  const base::UniqueFd fd = base::open_file(path, O_RDONLY | O_NONBLOCK);
+  const std::string strings = dynamic_strings(fd.get());
+  const std::string prefix = "GLIBC_";
+  std::optional<GlibcVersion> newest;
+  for (size_t at = 0; at < strings.size(); at = strings.find('\0', at) + 1) {
+    const std::string name = strings.substr(at, strings.find('\0', at) - at);
+    GlibcVersion version;
+    if (name.starts_with(prefix) && std::sscanf(name.c_str() + prefix.size(), "%4d.%4d",
+                                                &version.first, &version.second) == 2) {
+      newest = std::max(newest, std::optional(version));
+    }
+    if (strings.find('\0', at) == std::string::npos) {
+      break;
+    }
+  }
+  return newest;
 }
 
 std::string machine_name(uint16_t machine) {

@@ -13,6 +13,7 @@
 
 #include "base/unique_fd.h"
 #include "image/container.h"
+#include "image/gpu_driver.h"
 #include "image/mount_tree.h"
 #include "image/squash_mount.h"
 #include "image/squashfs.h"
@@ -93,8 +94,28 @@ std::vector<Piece> system_pieces() {
   return pieces;
 }
 
+// The driver's libraries, read-only, and the folders of its services, all in the new /run and /tmp.
+void add_gpu_pieces(std::vector<Piece>& pieces) {
+  const auto driver = host_gpu_driver();
+  if (!driver) {
+    return;
+  }
+  for (const DriverLibrary& library : driver->libraries) {
+    pieces.push_back({.tree = clone_tree(library.source),
+                      .target = fmt::format("{}/{}", kDriverFolder, library.name),
+                      .name = library.source,
+                      .is_folder = false});
+    make_read_only(pieces.back().tree.get());
+  }
+  for (const std::string& folder : driver->services) {
+    pieces.push_back(
+        {.tree = clone_tree(folder), .target = folder, .name = folder, .optional = true});
+  }
+}
+
 std::vector<Piece> all_pieces(const std::vector<Mount>& mounts) {
   std::vector<Piece> pieces = system_pieces();
+  add_gpu_pieces(pieces);
   for (const Mount& mount : mounts) {
     struct stat info {};
     if (::stat(mount.source.c_str(), &info) != 0) {

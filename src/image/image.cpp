@@ -115,6 +115,7 @@ ImageInfo look_around(const std::string& image, const std::string& program) {
   if (!info.program.empty()) {
     check_starter(image, info.program);
   }
+  info.gpu = look_at_gpu_needs();
   return info;
 }
 
@@ -126,7 +127,11 @@ nlohmann::json inspect_inside(const ContainerOptions& options, const std::string
   try {
     enter_image(options);
     const ImageInfo info = look_around(options.image, program);
-    return {{"machine", info.machine}, {"program", info.program}, {"shell", info.has_shell}};
+    const GpuNeeds& gpu = info.gpu;
+    return {{"machine", info.machine},        {"program", info.program},
+            {"shell", info.has_shell},        {"gpu_libraries", gpu.num_libraries},
+            {"gpu_version", gpu.version},     {"gpu_glibc", gpu.needed_glibc},
+            {"image_glibc", gpu.image_glibc}, {"gpu_problem", gpu.problem}};
   } catch (const ProgramError& error) {
     kind = "program";
     text = error.what();
@@ -201,10 +206,13 @@ ImageInfo check_image(const ContainerOptions& options, const std::string& progra
   return {.squashfs = squashfs,
           .machine = answer.at("machine"),
           .program = answer.at("program"),
+          .gpu = {.num_libraries = answer.at("gpu_libraries"),
+                  .version = answer.at("gpu_version"),
+                  .needed_glibc = answer.at("gpu_glibc"),
+                  .image_glibc = answer.at("image_glibc"),
+                  .problem = answer.at("gpu_problem")},
           .has_shell = answer.at("shell")};
 }
-
-namespace {}  // namespace
 
 int run_in_image(const ContainerOptions& options, const std::vector<std::string>& command) {
   const std::vector<std::string> host = base::own_environment();

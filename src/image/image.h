@@ -8,14 +8,16 @@
 #include <lockstep/base/error.h>
 
 #include "image/container.h"
+#include "image/gpu_driver.h"
 #include "image/squashfs.h"
 
 namespace lockstep::image {
 
 struct ImageInfo {
   SquashfsInfo squashfs;
-  std::string machine;     // "x86-64": this host's; empty if the image has no ELF file to tell by
-  std::string program;     // where the program is in the image; empty if none was asked for
+  std::string machine;  // "x86-64": this host's; empty if the image has no ELF file to tell by
+  std::string program;  // where the program is in the image; empty if none was asked for
+  GpuNeeds gpu;
   bool has_shell = false;  // /bin/sh, which Enroot, pyxis and `image enter` without a command need
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "image/container.h"
+#include "image/gpu_driver.h"
 
 namespace lockstep::image {
 
@@ -81,7 +82,7 @@ std::vector<std::pair<std::string, std::string>> read_environment(const std::str
 
 bool is_job_variable(const std::string& name) {
   return name.starts_with("LOCKSTEP_") || name.starts_with("TORCHELASTIC_") ||
-         name.starts_with("PET_") ||
+         name.starts_with("PET_") || name == "CUDA_VISIBLE_DEVICES" ||
          std::find(std::begin(kJobVariables), std::end(kJobVariables), name) !=
              std::end(kJobVariables);
 }
@@ -110,6 +111,10 @@ std::vector<std::string> image_environment(const std::vector<std::string>& host,
     if (!is_job_variable(name) || !inherited.contains(name)) {
       merged[name] = substituted(value, inherited);
     }
+  }
+  if (::access((root + kDriverFolder).c_str(), X_OK) == 0) {
+    std::string& path = merged["LD_LIBRARY_PATH"];  // the image's own folders come first
+    path += (path.empty() ? "" : ":") + std::string(kDriverFolder);
   }
   std::vector<std::string> entries;
   entries.reserve(merged.size());

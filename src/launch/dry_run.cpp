@@ -42,6 +42,9 @@ std::string worker_text(const NodePlan& node, const WorkerPlan& worker) {
   if (!worker.cpus.empty()) {
     text += fmt::format(", on cores {}", fmt::join(worker.cpus, ","));
   }
+  if (worker.visible_gpus) {
+    text += ", CUDA_VISIBLE_DEVICES=" + *worker.visible_gpus;
+  }
   if (!worker.log_folder.empty()) {
     text += ", log " + worker.log_folder;
   }
@@ -67,11 +70,15 @@ std::string hosts_text(const LaunchOptions& options) {
   int first_rank = 0;
   for (size_t i = 0; i < options.hosts.size(); ++i) {
     const remote::HostEntry& host = options.hosts[i];
+    const bool is_counted = options.hosts_count && host.slots == 0;
     const int procs = host.slots > 0 ? host.slots : options.procs_per_node;
     const std::vector<std::string> remote =
         remote::remote_lockstep(base::own_program(), {"run", "--join"});
     text += fmt::format(
-        "node {} on {}: {}\n  {}\n", i, host.text(), ranks_text(first_rank, procs),
+        "node {} on {}: {}\n  {}\n", i, host.text(),
+        is_counted            ? "as many ranks as it counts there"
+        : options.hosts_count ? fmt::format("{} rank{}", procs, procs == 1 ? "" : "s")
+                              : ranks_text(first_rank, procs),
         remote::shell_command(remote::is_this_host(host) ? remote
                                                          : remote::ssh_command(host, ssh, remote)));
     first_rank += procs;

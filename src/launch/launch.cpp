@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/env.h"
 #include "base/network.h"
@@ -36,8 +37,8 @@ void check_output_ranks(const LaunchOptions& options) {
   for (const remote::HostEntry& host : options.hosts) {
     num_ranks = std::max(num_ranks, host.slots > 0 ? host.slots : options.procs_per_node);
   }
-  if (options.life_fd >= 0) {
-    return;  // nodes that --hosts starts differ in size, and it has checked the largest
+  if (options.life_fd >= 0 || options.hosts_count) {
+    return;  // nodes that --hosts starts differ in size, and it has checked the largest it knows of
   }
   const OutputOptions& output = options.output;
   if (!output.shown.empty()) {
@@ -118,7 +119,11 @@ int run_job(const LaunchOptions& options) {
   if (options.container && options.hosts.empty() && options.stages.empty()) {
     const bool is_builtin = options.container->runtime == image::ContainerRuntime::Builtin;
     try {
-      image::check_image(*options.container, is_builtin ? options.command.front() : "");
+      const image::ImageInfo image =
+          image::check_image(*options.container, is_builtin ? options.command.front() : "");
+      if (is_builtin && !image.gpu.problem.empty()) {
+        log::warn("launch", "{}", image.gpu.problem);  // which a job without a GPU need not mind
+      }
     } catch (const image::ProgramError& error) {  // as where there is no image
       const std::string line = fmt::format("{}: {}\n", options.name, error.what());
       base::write_all(STDERR_FILENO, line.data(), line.size());

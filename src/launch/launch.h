@@ -39,6 +39,7 @@ struct LaunchOptions {
   int local_nodes = 1;                   // nodes emulated on this host, in [1, kMaxLocalNodes]
   RendezvousOptions rendezvous;          // how several `lockstep run`s become one job
   std::vector<remote::HostEntry> hosts;  // not empty: the nodes are started there, over ssh
+  bool hosts_count = false;              // each counts its own GPUs or cores for procs_per_node
   std::vector<std::string> arguments;    // what they are told to run: flags and program as given
   std::vector<std::string> host_env;     // variables to pass to them too: NAME or NAME=VALUE
   int life_fd = -1;                      // if it is not -1, end of file on it ends this node

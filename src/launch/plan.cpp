@@ -16,6 +16,8 @@
 #include "base/process/cores.h"
 #include "base/process/process.h"
 #include "launch/node/error_file.h"
+#include "launch/node/gpu_deal.h"
+#include "launch/node/gpus.h"
 
 namespace lockstep::launch {
 
@@ -68,6 +70,10 @@ void set_own_names(const RankPlace& place, const JobIdentity& job,
   env["LOCKSTEP_JOB_ID"] = job.id;
   env["LOCKSTEP_JOB_SECRET"] = job.secret;
   env["LOCKSTEP_GENERATION"] = std::to_string(job.place.generation);
+  env["LOCKSTEP_GPU"] = std::to_string(place.gpu);
+  if (place.share_gpu) {
+    env["LOCKSTEP_SHARE_GPU"] = "1";
+  }
 }
 
 }  // namespace
@@ -95,8 +101,20 @@ std::vector<std::string> worker_environment(const RankPlace& place, const JobIde
 
 namespace {
 
+void replace(std::vector<std::string>& env, const std::string& name, const std::string& value) {
+  std::erase_if(env, [&](const std::string& entry) { return entry.starts_with(name + "="); });
+  env.push_back(name + "=" + value);
+}
+
+// What the host's resources mean for one rank.
+struct RankShare {
+  const RankPlacement& bound;
+  const RankGpu& gpu;
+};
+
 WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, RankPlace place,
-                       const RankPlacement& bound, const std::vector<std::string>& inherited_env) {
+                       const RankShare& share, const std::vector<std::string>& inherited_env) {
+  const auto& [bound, gpu] = share;
   WorkerPlan worker{.rank = place.rank,
                     .local_rank = place.local_rank,
                     .cpus = bound.cpus,
@@ -115,11 +133,36 @@ WorkerPlan plan_worker(const LaunchOptions& options, const JobIdentity& job, Ran
     place.num_cores = bound.num_cores;
     place.ranks_on_host = 1;
   }
+  place.gpu = gpu.number;
+  place.share_gpu = options.placement.share_gpu;
   worker.env = worker_environment(place, job, inherited_env);
+  if (gpu.visible) {
+    worker.visible_gpus = gpu.visible;
+    replace(worker.env, "CUDA_VISIBLE_DEVICES", *gpu.visible);
+  }
   if (options.placement.virtual_local_rank) {
-    set_virtual_local_rank(place.local_rank, worker.env);
+    replace(worker.env, "LOCAL_RANK", "0");
   }
   return worker;
+}
+
+std::optional<std::string> inherited_value(const std::vector<std::string>& env,
+                                           const std::string& name) {
+  const auto entry = std::find_if(env.begin(), env.end(), [&](const std::string& text) {
+    return text.starts_with(name + "=");
+  });
+  return entry == env.end() ? std::nullopt : std::optional(entry->substr(name.size() + 1));
+}
+
+std::vector<RankGpu> deal_this_hosts_gpus(const LaunchOptions& options,
+                                          const std::vector<std::string>& env) {
+  const auto visible = inherited_value(env, "CUDA_VISIBLE_DEVICES");
+  return deal_gpus({.gpus = visible_gpus("", visible),
+                    .visible = visible,
+                    .num_nodes = options.local_nodes,
+                    .procs_per_node = options.procs_per_node,
+                    .share = options.placement.share_gpu,
+                    .one_each = options.placement.virtual_local_rank});
 }
 
 // The container runtime of an ordinary user often has the setuid bit, which has no effect in the
@@ -140,6 +183,7 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
   const base::IsolationMode isolation = base::choose_isolation(wanted_isolation(options));
   const int num_ranks = options.local_nodes * options.procs_per_node;
   const Placement placement = place_on_this_host(options.placement, num_ranks);
+  const std::vector<RankGpu> gpus = deal_this_hosts_gpus(options, inherited_env);
   std::vector<NodePlan> nodes;
   for (int i = 0; i < options.local_nodes; ++i) {
     NodePlan plan{.name = options.name,
@@ -162,8 +206,10 @@ std::vector<NodePlan> plan_nodes(const LaunchOptions& options, const JobIdentity
                             .num_nodes = job.place.num_nodes,
                             .num_cores = num_cores,
                             .ranks_on_host = num_ranks};
-      plan.workers.push_back(plan_worker(
-          options, job, place, placement.ranks[static_cast<size_t>(on_host)], inherited_env));
+      const size_t index = static_cast<size_t>(on_host);
+      plan.workers.push_back(plan_worker(options, job, place,
+                                         {.bound = placement.ranks[index], .gpu = gpus[index]},
+                                         inherited_env));
     }
     if (options.container && options.container->runtime != image::ContainerRuntime::Builtin) {
       plan.command =

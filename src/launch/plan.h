@@ -34,7 +34,8 @@ struct WorkerPlan {
   std::string log_folder;        // empty: no log files
   std::string error_file;        // TORCHELASTIC_ERROR_FILE
   std::vector<int> cpus;         // those that it may run on; empty: all that its guardian has
-  bool has_stdin = false;        // it gets the launcher's input or a terminal
+  std::optional<std::string> visible_gpus;  // CUDA_VISIBLE_DEVICES; nothing: as it was inherited
+  bool has_stdin = false;                   // it gets the launcher's input or a terminal
 };
 
 struct NodePlan {
@@ -67,6 +68,8 @@ struct RankPlace {
   int num_nodes = 1;
   int num_cores = 1;  // cores that the job may use on this host; OMP_NUM_THREADS divides them
   int ranks_on_host = 1;
+  int gpu = 0;             // LOCKSTEP_GPU
+  bool share_gpu = false;  // LOCKSTEP_SHARE_GPU=1; false: as it was inherited
   std::string error_file;  // empty: TORCHELASTIC_ERROR_FILE is unset
 };
 std::vector<std::string> worker_environment(const RankPlace& place, const JobIdentity& job,

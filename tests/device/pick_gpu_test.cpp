@@ -36,6 +36,12 @@ TEST(PickGpu, FollowsTheLocalRankOfEveryLauncher) {
       {{{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}}, 2, 1},
       // Slurm shows each task its own GPU as number 0.
       {{{"SLURM_LOCALID", "3"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1, 0},
+      // Which does not hold for the ranks of a launcher that is such a task.
+      {{{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "2"}}, 2, 1},
+      // The launcher's word counts: the rank sees its own GPU only, or its node is emulated.
+      {{{"LOCKSTEP_LOCAL_RANK", "3"}, {"LOCKSTEP_GPU", "0"}}, 1, 0},
+      {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCKSTEP_GPU", "3"}}, 4, 3},
+      {{{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU", "3"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 2, 1},
       {{{"LOCAL_RANK", "5"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 2, 1},
       {{{"LOCAL_RANK", "4"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 1, 0},
   };
@@ -57,7 +63,36 @@ TEST(PickGpu, MoreRanksThanGpusAreRefusedWithTheWayOut) {
   EXPECT_THROW(pick_gpu(env_of({{"LOCAL_RANK", "1"}, {"LOCKSTEP_SHARE_GPU", "0"}}), 1), UsageError);
 }
 
+std::string refusal(const Variables& variables, int num_gpus) {
+  try {
+    pick_gpu(env_of(variables), num_gpus);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// On emulated nodes LOCAL_RANK repeats; two ranks must not meet on one GPU because of it.
+TEST(PickGpu, RanksOfTwoEmulatedNodesDoNotShareByAccident) {
+  const std::string text = refusal({{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU", "1"}}, 1);
+  EXPECT_NE(text.find("local rank 0, which is number 1 on this host"), std::string::npos) << text;
+  EXPECT_NE(text.find("start at most one rank on this host"), std::string::npos) << text;
+}
+
+// `srun --gpus-per-task=1 lockstep run --nproc-per-node 2`: both would have taken Slurm's GPU 0.
+TEST(PickGpu, RanksInsideASlurmTaskDoNotShareByAccident) {
+  EXPECT_NE(refusal({{"LOCKSTEP_LOCAL_RANK", "1"},
+                     {"LOCKSTEP_GPU", "1"},
+                     {"SLURM_LOCALID", "0"},
+                     {"SLURM_GPUS_PER_TASK", "1"}},
+                    1),
+            "");
+  EXPECT_NE(refusal({{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1),
+            "");
+}
+
 TEST(PickGpu, ALocalRankThatIsNoNumberIsNamed) {
+  EXPECT_THROW(pick_gpu(env_of({{"LOCKSTEP_GPU", "-1"}}), 2), UsageError);
   EXPECT_THROW(pick_gpu(env_of({{"LOCAL_RANK", "one"}}), 2), UsageError);
 }
 

@@ -78,18 +78,6 @@ TEST_F(Doctor, CudaToolkit) {
       HasSubstr("release 13.0"));
 }
 
-TEST_F(Doctor, Driver) {
-  EXPECT_THAT(doctor::check_driver(root_).found, HasSubstr("CPU only"));
-  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Ok);
-  file("/dev/nvidia0", "");
-  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Problem);
-  file("/proc/driver/nvidia/version", "NVRM version: 580\nGCC\n");
-  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Ok);
-  EXPECT_EQ(doctor::check_driver(root_).found, "NVRM version: 580");
-  fs::remove(root_ + "/dev/nvidia0");
-  EXPECT_EQ(doctor::check_driver(root_).status, doctor::CheckStatus::Problem);
-}
-
 TEST_F(Doctor, SharedMemory) {
   EXPECT_NE(doctor::check_shared_memory("/dev/shm").status, doctor::CheckStatus::Problem);
   EXPECT_EQ(doctor::check_shared_memory(root_ + "/none").status, doctor::CheckStatus::Note);

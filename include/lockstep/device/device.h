@@ -30,8 +30,8 @@ bool cuda_is_available();
 // can.
 std::string cuda_problem();
 
-// The GPU of this rank: number LOCAL_RANK of those that CUDA_VISIBLE_DEVICES leaves, or the CPU if
-// CUDA is not available. LOCKSTEP_DEVICE=cuda makes the CPU an error.
+// The GPU of this rank: the one that `lockstep run` dealt it (LOCKSTEP_GPU), or else number
+// LOCAL_RANK of those that it sees; the CPU if it sees none, which LOCKSTEP_DEVICE=cuda forbids.
 //
 // Throws UsageError if LOCKSTEP_DEVICE is not auto, cpu or cuda; if it is cuda and there is no GPU;
 // or if the host has more ranks than GPUs, unless they were started with `lockstep run --share-gpu`

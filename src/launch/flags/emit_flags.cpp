@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/env.h"
 #include "base/process/process.h"
 
 namespace lockstep::launch {
@@ -77,6 +78,13 @@ EmitOptions emit_options(const RunFlags& flags, const std::vector<std::string>& 
         "--emit {}: --nproc-per-node gpu counts the GPUs that the scheduler gives, and it gives "
         "none that nobody asks for; give --gpus-per-node N too",
         flags.emit);
+  }
+  const auto procs = base::parse_integer(options.procs_per_node, 1, INT32_MAX);
+  if (options.gpus_per_node > 0 && procs && *procs > options.gpus_per_node && !flags.share_gpu) {
+    throw UsageError(
+        "--emit {}: {} ranks on each node and --gpus-per-node {}: some ranks would have no GPU of "
+        "their own; give as many GPUs, or let the ranks share by --share-gpu",
+        flags.emit, *procs, options.gpus_per_node);
   }
   if (!flags.rdzv_id.empty()) {
     options.job_name = flags.rdzv_id;

@@ -24,6 +24,14 @@ std::string or_else(const std::string& text, const std::string& otherwise) {
   return text.empty() ? otherwise : text;
 }
 
+bool is_counted(const std::string& nproc_per_node) {
+  return nproc_per_node == "auto" || nproc_per_node == "cpu" || nproc_per_node == "gpu";
+}
+
+bool names_hosts(const RunFlags& flags) {
+  return !flags.hosts.empty() || !flags.hostfile.empty();
+}
+
 int procs_per_node(const RunFlags& flags, const RunHost& host, int local_nodes) {
   const std::string flag = "--nproc-per-node";
   const std::string text = or_else(flags.nproc_per_node, "1");
@@ -40,9 +48,15 @@ int procs_per_node(const RunFlags& flags, const RunHost& host, int local_nodes) 
   }
   if (count == 0) {
     throw UsageError(
-        "{} gpu: there is no GPU here (neither /dev/nvidia0 nor a device in "
-        "CUDA_VISIBLE_DEVICES); cpu counts cores",
+        "{} gpu: there is no GPU here (no /dev/nvidia0, or none that CUDA_VISIBLE_DEVICES names); "
+        "cpu counts cores, and `lockstep doctor` says what is missing",
         flag);
+  }
+  if (text == "gpu" && count < local_nodes && !flags.share_gpu) {
+    throw UsageError(
+        "{} gpu: {} cannot be dealt out to {} emulated nodes; give fewer --local-nodes, or let the "
+        "ranks share by --share-gpu",
+        flag, count == 1 ? "one GPU" : fmt::format("{} GPUs", count), local_nodes);
   }
   return std::clamp(count / local_nodes, 1, kMaxProcsPerNode);  // emulated nodes share the host
 }
@@ -52,7 +66,8 @@ PlacementOptions placement_options(const RunFlags& flags) {
     throw UsageError("--bind {} and --numa-binding {} both say where ranks run; give one of them",
                      flags.bind, flags.numa_binding);
   }
-  PlacementOptions options{.virtual_local_rank = flags.virtual_local_rank};
+  PlacementOptions options{.virtual_local_rank = flags.virtual_local_rank,
+                           .share_gpu = flags.share_gpu};
   if (!flags.bind.empty()) {
     options.bind = parse_bind(flags.bind);
   } else if (!flags.numa_binding.empty()) {
@@ -214,7 +229,7 @@ std::vector<int> parse_signals(const std::string& text) {
 RunHost RunHost::this_host() {
   const base::Env env;
   return {.num_cores = base::num_usable_cores(),
-          .num_gpus = count_gpus("", visible_devices()),
+          .num_gpus = static_cast<int>(visible_gpus("", visible_devices()).size()),
           .python = env.text("PYTHON_EXEC").value_or(""),
           .prefix_template = env.text("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""),
           .shutdown_timeout = env.text("TORCH_ELASTIC_SHUTDOWN_TIMEOUT").value_or("")};
@@ -235,7 +250,9 @@ LaunchOptions launch_options(const RunFlags& flags, const RunHost& host) {
         "of them",
         options.local_nodes, flags.nnodes);
   }
-  options.procs_per_node = procs_per_node(flags, host, options.local_nodes);
+  options.hosts_count = is_counted(flags.nproc_per_node) && names_hosts(flags);
+  options.procs_per_node =
+      options.hosts_count ? 1 : procs_per_node(flags, host, options.local_nodes);
   options.rendezvous = rendezvous_options(flags, nodes);
   if (nodes.max == 1 && !flags.master_port.empty()) {
     options.master_port =

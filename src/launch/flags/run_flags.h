@@ -48,6 +48,7 @@ struct RunFlags {
   std::string bind;
   std::string numa_binding;
   bool virtual_local_rank = false;
+  bool share_gpu = false;
   // The program
   bool module = false;
   bool run_path = false;

@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kOtherDrivers[] = {"/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu"};
+
 std::string line_value(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -55,27 +57,23 @@ std::map<std::string, Gpu> find_gpus(const std::string& root) {
   return gpus;
 }
 
-}  // namespace
-
-std::vector<std::string> visible_entries(const std::string& visible) {
-  std::vector<std::string> entries;
-  std::istringstream items(visible);
-  for (std::string item; std::getline(items, item, ',');) {
-    std::erase_if(item, [](unsigned char c) { return std::isspace(c) != 0; });
-    const bool is_device = base::parse_integer(item, 0, INT32_MAX) || item.starts_with("GPU-") ||
-                           item.starts_with("MIG-");
-    if (!is_device) {
-      break;
-    }
-    entries.push_back(item);
-  }
-  return entries;
+// As strtoul reads it: "1", " 1", "1x". A sign other than "+" names no device.
+std::optional<int64_t> leading_number(const std::string& entry) {
+  const size_t begin = entry.starts_with('+') ? 1 : 0;
+  const size_t end = std::min(entry.find_first_not_of("0123456789", begin), entry.size());
+  return base::parse_integer(entry.substr(begin, end - begin), 0, INT32_MAX);
 }
 
-int count_gpus(const std::string& root, const std::optional<std::string>& visible) {
-  if (visible) {
-    return static_cast<int>(visible_entries(*visible).size());
+// What CUDA takes the entry for, if it is of the kind that `prefix` names ("": a number).
+std::optional<std::string> entry_of_kind(const std::string& entry, const std::string& prefix) {
+  if (!prefix.empty()) {
+    return entry.starts_with(prefix) ? std::optional(entry) : std::nullopt;
   }
+  const auto number = leading_number(entry);
+  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+}
+
+int count_device_files(const std::string& root) {
   int count = 0;
   std::error_code error;
   for (const auto& device : fs::directory_iterator(root + "/dev", error)) {
@@ -87,12 +85,94 @@ int count_gpus(const std::string& root, const std::optional<std::string>& visibl
   return count;
 }
 
-std::vector<int> gpu_numa_nodes(const std::string& root,
-                                const std::optional<std::string>& visible) {
+// GPUs that come without /dev/nvidia<N>: those of Windows (WSL 2), and those of a Jetson.
+bool has_other_driver(const std::string& root) {
+  return std::any_of(std::begin(kOtherDrivers), std::end(kOtherDrivers), [&](const char* file) {
+    std::error_code error;
+    return fs::exists(root + file, error);
+  });
+}
+
+// The names of one kind may be cut short, if they still name one GPU. Nothing: none, or several.
+std::optional<std::string> full_uuid(const std::vector<Gpu>& gpus, const std::string& entry) {
+  std::optional<std::string> found;
+  for (const Gpu& gpu : gpus) {
+    if (!gpu.uuid.empty() && gpu.uuid.starts_with(entry)) {
+      if (found) {
+        return std::nullopt;
+      }
+      found = gpu.uuid;
+    }
+  }
+  return found;
+}
+
+std::vector<Gpu> gpus_in_order(const std::string& root) {
   std::vector<Gpu> gpus;
   for (const auto& [address, gpu] : find_gpus(root)) {
     gpus.push_back(gpu);
   }
+  return gpus;
+}
+
+bool names_a_gpu(const std::string& entry, int num_gpus, const std::vector<Gpu>& gpus) {
+  if (const auto number = base::parse_integer(entry, 0, INT32_MAX)) {
+    return *number < num_gpus;
+  }
+  const bool are_known =
+      std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.uuid.empty(); });
+  return !entry.starts_with("GPU-") || !are_known || full_uuid(gpus, entry);
+}
+
+}  // namespace
+
+std::vector<std::string> visible_entries(const std::string& visible) {
+  std::vector<std::string> entries;
+  std::optional<std::string> prefix;
+  std::istringstream items(visible);
+  for (std::string item; std::getline(items, item, ',');) {
+    std::erase_if(item, [](unsigned char c) { return std::isspace(c) != 0; });
+    if (!prefix) {
+      prefix = item.starts_with("GPU-") ? "GPU-" : item.starts_with("MIG-") ? "MIG-" : "";
+    }
+    const auto entry = entry_of_kind(item, *prefix);
+    if (!entry) {
+      break;
+    }
+    if (std::find(entries.begin(), entries.end(), *entry) != entries.end()) {
+      return {};
+    }
+    entries.push_back(*entry);
+  }
+  return entries;
+}
+
+std::vector<std::string> visible_gpus(const std::string& root,
+                                      const std::optional<std::string>& visible) {
+  const int num_gpus = count_device_files(root);
+  const bool is_other = num_gpus == 0 && has_other_driver(root);
+  if (!visible) {
+    std::vector<std::string> names(is_other ? 1 : static_cast<size_t>(num_gpus));
+    for (size_t i = 0; i < names.size(); ++i) {
+      names[i] = std::to_string(i);
+    }
+    return names;
+  }
+  std::vector<std::string> names = visible_entries(*visible);
+  if (num_gpus == 0) {
+    return is_other ? names : std::vector<std::string>();
+  }
+  const std::vector<Gpu> gpus = gpus_in_order(root);
+  names.erase(
+      std::find_if(names.begin(), names.end(),
+                   [&](const std::string& name) { return !names_a_gpu(name, num_gpus, gpus); }),
+      names.end());
+  return names;
+}
+
+std::vector<int> gpu_numa_nodes(const std::string& root,
+                                const std::optional<std::string>& visible) {
+  const std::vector<Gpu> gpus = gpus_in_order(root);
   std::vector<int> nodes;
   if (!visible) {
     std::transform(gpus.begin(), gpus.end(), std::back_inserter(nodes),
@@ -101,9 +181,12 @@ std::vector<int> gpu_numa_nodes(const std::string& root,
   }
   for (const std::string& entry : visible_entries(*visible)) {
     const auto index = base::parse_integer(entry, 0, static_cast<int64_t>(gpus.size()) - 1);
+    // "MIG-GPU-<uuid>/1/0" has the GPU's name in it; the newer "MIG-<uuid>" has not.
+    const std::string uuid =
+        entry.starts_with("MIG-GPU-") ? entry.substr(4, entry.find('/') - 4) : entry;
     const auto found =
         index ? gpus.begin() + *index : std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
-          return !gpu.uuid.empty() && gpu.uuid.starts_with(entry);
+          return !gpu.uuid.empty() && gpu.uuid.starts_with(uuid);
         });
     nodes.push_back(found != gpus.end() ? found->numa_node : -1);
   }

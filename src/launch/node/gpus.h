@@ -1,6 +1,6 @@
 #pragma once
 
-// Which GPUs a rank sees, and where they are. Works without CUDA.
+// Which GPUs a program on this host sees, and where they are. Works without CUDA.
 
 #include <optional>
 #include <string>
@@ -8,13 +8,18 @@
 
 namespace lockstep::launch {
 
-// The entries of CUDA_VISIBLE_DEVICES that name a device. CUDA stops at the first that does not:
-// what follows is hidden.
+// The entries of CUDA_VISIBLE_DEVICES, read as CUDA reads it: numbers, or names that begin with
+// GPU-, or names that begin with MIG-, whichever the first one is. The list ends before the first
+// entry of another kind (so "-1" and "none" hide all GPUs), and an entry that occurs twice makes it
+// empty.
 std::vector<std::string> visible_entries(const std::string& visible);
 
-// How many GPUs a program would see: the entries of CUDA_VISIBLE_DEVICES (`visible`; not set is not
-// empty, which hides them all) or the devices /dev/nvidia0, ... `root` stands before /dev.
-int count_gpus(const std::string& root, const std::optional<std::string>& visible);
+// The GPUs that a program sees, each by a name that CUDA_VISIBLE_DEVICES takes: all of this host
+// (/dev/nvidia0, ...), or what CUDA_VISIBLE_DEVICES (`visible`; an empty text hides them all)
+// leaves of them. The list ends before an entry that names no GPU of this host. `root` stands
+// before /dev and /proc.
+std::vector<std::string> visible_gpus(const std::string& root,
+                                      const std::optional<std::string>& visible);
 
 // For each of these GPUs its NUMA node, -1 where it is unknown; empty without NVIDIA's driver. GPUs
 // are counted in the order of their PCI addresses, as CUDA does where all are of one kind.

@@ -188,12 +188,21 @@ Placement place_ranks(BindMode mode, int num_ranks, const HostTopology& host,
   return placement;
 }
 
+std::vector<int> numa_nodes_by_rank(const std::vector<int>& gpu_nodes, int num_ranks, bool share) {
+  std::vector<int> nodes = gpu_nodes;
+  while (share && !gpu_nodes.empty() && nodes.size() < static_cast<size_t>(num_ranks)) {
+    nodes.push_back(gpu_nodes[nodes.size() % gpu_nodes.size()]);
+  }
+  return nodes;
+}
+
 Placement place_on_this_host(const PlacementOptions& options, int num_ranks) {
   if (options.bind == BindMode::None) {
     return place_ranks(options.bind, num_ranks, {});
   }
-  Placement placement =
-      place_ranks(options.bind, num_ranks, read_topology(), gpu_numa_nodes("", visible_devices()));
+  Placement placement = place_ranks(
+      options.bind, num_ranks, read_topology(),
+      numa_nodes_by_rank(gpu_numa_nodes("", visible_devices()), num_ranks, options.share_gpu));
   static std::string said;  // once: the ranks may be started many times
   if (said != placement.reason) {
     said = placement.reason;
@@ -216,28 +225,6 @@ int bind_to_cpus(const std::vector<int>& cpus) {
   const int error = ::sched_setaffinity(0, bytes, set) == 0 ? 0 : errno;
   CPU_FREE(set);
   return error;
-}
-
-void set_virtual_local_rank(int local_rank, std::vector<std::string>& env) {
-  const std::string devices = "CUDA_VISIBLE_DEVICES=", rank = "LOCAL_RANK=";
-  std::string device = std::to_string(local_rank);
-  for (const std::string& entry : env) {
-    if (entry.starts_with(devices)) {
-      const std::vector<std::string> visible = visible_entries(entry.substr(devices.size()));
-      if (static_cast<size_t>(local_rank) >= visible.size()) {
-        throw UsageError(
-            "--virtual-local-rank: {} names {} GPUs, none for local rank {}; start at most {} "
-            "ranks",
-            entry, visible.size(), local_rank, visible.size());
-      }
-      device = visible[static_cast<size_t>(local_rank)];
-    }
-  }
-  std::erase_if(env, [&](const std::string& entry) {
-    return entry.starts_with(devices) || entry.starts_with(rank);
-  });
-  env.push_back(devices + device);
-  env.push_back(rank + "0");
 }
 
 }  // namespace lockstep::launch

@@ -21,6 +21,7 @@ enum class BindMode {
 struct PlacementOptions {
   BindMode bind = BindMode::None;
   bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for every rank
+  bool share_gpu = false;           // several ranks may use one GPU
 };
 
 // "auto", "none", "core" or "numa" (--bind). Throws UsageError.
@@ -49,12 +50,11 @@ Placement place_ranks(BindMode bind, int num_ranks, const HostTopology& host,
 // The same for this host; logs its choice once. BindMode::None costs nothing.
 Placement place_on_this_host(const PlacementOptions& options, int num_ranks);
 
+// The GPUs' NUMA nodes by rank, for place_ranks(): rank i has GPU i or, if ranks share GPUs, takes
+// them in turn.
+std::vector<int> numa_nodes_by_rank(const std::vector<int>& gpu_nodes, int num_ranks, bool share);
+
 // Binds the calling process; does nothing if `cpus` is empty. Returns 0 or errno.
 int bind_to_cpus(const std::vector<int>& cpus);
-
-// Makes `env` (NAME=value) that of a rank which sees only its own GPU, as device 0: LOCAL_RANK=0,
-// and CUDA_VISIBLE_DEVICES is the rank's entry of the inherited list, or its number. Throws
-// UsageError if the list has no such entry.
-void set_virtual_local_rank(int local_rank, std::vector<std::string>& env);
 
 }  // namespace lockstep::launch

@@ -90,6 +90,19 @@ TEST_F(DryRun, AnImage) {
               HasSubstr("  rank 0: apptainer exec --bind /etc:/data:ro /no/job.sqsh train\n"));
 }
 
+TEST_F(DryRun, GpusThatRanksSee) {
+  EXPECT_THAT(text({"--nproc-per-node=2", "--virtual_local_rank", "true"},
+                   {{"CUDA_VISIBLE_DEVICES", "5,7"}, {"OMP_NUM_THREADS", "1"}}),
+              AllOf(HasSubstr("    OMP_NUM_THREADS=1, CUDA_VISIBLE_DEVICES=5\n"),
+                    HasSubstr("    OMP_NUM_THREADS=1, CUDA_VISIBLE_DEVICES=7\n")));
+}
+
+TEST_F(DryRun, HostsThatCountTheirGpus) {
+  EXPECT_THAT(text({"--nproc-per-node=gpu", "--hosts=localhost,192.0.2.7:3", "true"}),
+              AllOf(HasSubstr("node 0 on localhost: as many ranks as it counts there\n"),
+                    HasSubstr("node 1 on 192.0.2.7: 3 ranks\n")));
+}
+
 TEST_F(DryRun, ABatchScriptOfSlurm) {
   const std::string out =
       text({"--nproc-per-node=4", "train"}, {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "2"}});

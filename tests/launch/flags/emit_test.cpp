@@ -152,10 +152,33 @@ TEST(EmitOptions, WhatTheSchedulerDecidesIsRefused) {
   EXPECT_THAT(says([](launch::RunFlags& f) { f.env = {"A=1"}; }), HasSubstr("--env would be"));
   EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "gpu"; }),
               HasSubstr("give --gpus-per-node N too"));
+  const auto more_ranks_than_gpus = [](launch::RunFlags& f) {
+    f.nproc_per_node = "4";
+    f.gpus_per_node = "2";
+  };
+  EXPECT_THAT(
+      says(more_ranks_than_gpus),
+      AllOf(HasSubstr("4 ranks on each node and --gpus-per-node 2"), HasSubstr("--share-gpu")));
   EXPECT_THAT(says([](launch::RunFlags& f) { f.nproc_per_node = "many"; }),
               HasSubstr("many is unknown"));
   EXPECT_THAT(says([](launch::RunFlags& f) { f.max_restarts = "-1"; }),
               HasSubstr("--max-restarts -1"));
+}
+
+// Four ranks on two GPUs, as a scheduler starts them.
+TEST(EmitOptions, RanksThatShareGpusAreToldSo) {
+  for (const std::string kind : {"slurm", "kubernetes"}) {
+    launch::RunFlags flags = flags_for(kind);
+    flags.nproc_per_node = "4";
+    flags.gpus_per_node = "2";
+    flags.share_gpu = true;
+    flags.image = kind == "slurm" ? "" : "registry/job:1";
+    const launch::EmitOptions options = launch::emit_options(
+        flags, {"--emit=" + kind, "--nproc-per-node=4", "--gpus-per-node=2", "--share-gpu"});
+    EXPECT_THAT(options.flags, ElementsAreArray({"--share-gpu"}));
+    EXPECT_THAT(kind == "slurm" ? launch::emit_slurm(options) : launch::emit_kubernetes(options),
+                HasSubstr("--share-gpu"));
+  }
 }
 
 TEST(EmitOptions, AreWhatTheFlagsSay) {

@@ -80,6 +80,13 @@ TEST(RunFlags, NprocPerNode) {
   EXPECT_EQ(meaning({.nproc_per_node = "gpu"}, gpus).procs_per_node, 4);
   EXPECT_EQ(meaning({.nproc_per_node = "auto", .local_nodes = "2"}, cpus).procs_per_node, 3);
   EXPECT_THAT(refusal({.nproc_per_node = "gpu"}, cpus), HasSubstr("there is no GPU here"));
+  EXPECT_EQ(meaning({.nproc_per_node = "gpu", .local_nodes = "2"}, gpus).procs_per_node, 2);
+  EXPECT_THAT(
+      refusal({.nproc_per_node = "gpu", .local_nodes = "5"}, gpus),
+      AllOf(HasSubstr("4 GPUs cannot be dealt out to 5 emulated nodes"), HasSubstr("--share-gpu")));
+  EXPECT_EQ(meaning({.nproc_per_node = "gpu", .local_nodes = "5", .share_gpu = true}, gpus)
+                .procs_per_node,
+            1);
   EXPECT_THAT(refusal({.nproc_per_node = "xpu"}), HasSubstr("give the number"));
   EXPECT_THAT(refusal({.nproc_per_node = "tpu"}), HasSubstr("a number, auto, cpu or gpu"));
   EXPECT_THAT(refusal({.nproc_per_node = "2x"}), HasSubstr("is not a whole number in [1, 1024]"));
@@ -266,9 +273,24 @@ TEST(RunFlags, Placement) {
   EXPECT_EQ(meaning({.numa_binding = "core-complex"}).placement.bind,
             launch::BindMode::CoreComplex);
   EXPECT_TRUE(meaning({.virtual_local_rank = true}).placement.virtual_local_rank);
+  EXPECT_TRUE(meaning({.share_gpu = true}).placement.share_gpu);
+  EXPECT_FALSE(meaning({}).placement.share_gpu);
   EXPECT_THAT(refusal({.bind = "gpu"}), HasSubstr("auto, none, core or numa"));
   EXPECT_THAT(refusal({.numa_binding = "core"}), HasSubstr("node, socket, exclusive"));
   EXPECT_THAT(refusal({.bind = "core", .numa_binding = "node"}), HasSubstr("give one of them"));
+}
+
+// A desk without a GPU may start a job on hosts that have some.
+TEST(RunFlags, HostsCountTheirOwnGpus) {
+  const launch::RunHost desk{.num_cores = 2};
+  for (const char* word : {"gpu", "auto", "cpu"}) {
+    launch::RunFlags flags{.nproc_per_node = word, .local_ranks_filter = "7", .hosts = "a,b:3"};
+    const launch::LaunchOptions options = meaning(flags, desk);
+    EXPECT_TRUE(options.hosts_count) << word;
+    EXPECT_NO_THROW(launch::check_options(options)) << "nobody here knows the largest local rank";
+  }
+  EXPECT_FALSE(meaning({.nproc_per_node = "4", .hosts = "a,b"}, desk).hosts_count);
+  EXPECT_FALSE(meaning({.nproc_per_node = "auto"}, desk).hosts_count);
 }
 
 TEST(RunFlags, Programs) {

@@ -8,7 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/process/cores.h"
 #include "base/unique_fd.h"
+#include "launch/node/gpus.h"
 #include "support/job.h"
 
 namespace lockstep::test {
@@ -231,13 +233,17 @@ TEST(Torchrun, VirtualLocalRankShowsEachRankOneGpu) {
       run_lockstep({"run", "--nproc-per-node", "3", "--virtual-local-rank", "true"},
                    {{"CUDA_VISIBLE_DEVICES", "5,7"}});
   EXPECT_EQ(refused.status.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("names 2 GPUs, none for local rank 2"));
+  EXPECT_THAT(refused.err, HasSubstr("names 2 GPUs, none for rank 2"));
 }
 
 TEST(Torchrun, AutoCountsGpusFirst) {
   const std::vector<std::string> arguments{"run", "--nproc-per-node", "auto", "--no-prefix", "echo",
                                            "x"};
-  EXPECT_EQ(run_lockstep(arguments, {{"CUDA_VISIBLE_DEVICES", "0,1,2"}}).out, "x\nx\nx\n");
+  const auto gpus = launch::visible_gpus("", std::nullopt);  // of this machine
+  const base::Output all = run_lockstep(arguments);
+  const size_t expected =
+      gpus.empty() ? static_cast<size_t>(base::num_usable_cores()) : gpus.size();
+  EXPECT_EQ(lines(all.out).size(), expected) << all.err;
   const base::Output none =
       run_lockstep({"run", "--nproc-per-node", "gpu", "true"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(none.status.code, 2);

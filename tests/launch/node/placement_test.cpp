@@ -2,7 +2,6 @@
 
 #include "launch/node/placement.h"
 
-#include <filesystem>
 #include <sched.h>
 #include <sys/wait.h>
 
@@ -13,17 +12,12 @@
 #include <lockstep/base/error.h>
 
 #include "base/process/fork.h"
-#include "base/unique_fd.h"
-#include "launch/node/gpus.h"
-#include "support/job.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-namespace fs = std::filesystem;
 
 // Two packages, each a NUMA node of two caches, two cores under each: 8 cores, 16 threads. hwloc
 // numbers the threads of core c 2c and 2c + 1.
@@ -137,58 +131,11 @@ TEST(BindToCpus, HoldsAndRefusesWhatIsNotThere) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(VirtualLocalRank, EveryRankSeesItsGpuAsTheFirst) {
-  std::vector<std::string> env{"LOCAL_RANK=2", "RANK=6", "CUDA_VISIBLE_DEVICES=4,5,GPU-ab"};
-  launch::set_virtual_local_rank(2, env);
-  EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-ab"));
-  EXPECT_THAT(env, Contains("LOCAL_RANK=0"));
-  EXPECT_THAT(env, Contains("RANK=6"));
-  EXPECT_EQ(env.size(), 3u);
-  std::vector<std::string> bare{"LOCAL_RANK=3"};
-  launch::set_virtual_local_rank(3, bare);
-  EXPECT_THAT(bare, Contains("CUDA_VISIBLE_DEVICES=3"));
-  std::vector<std::string> few{"CUDA_VISIBLE_DEVICES=0,1"};
-  EXPECT_THROW(launch::set_virtual_local_rank(2, few), UsageError);
-}
-
-// Files under a folder that plays "/".
-class Gpus : public ::testing::Test {
- protected:
-  void file(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(folder_.path() + path).parent_path());
-    base::write_file_atomically(folder_.path() + path, text);
-  }
-
-  void gpu(const std::string& address, const std::string& uuid, const std::string& node) {
-    file("/proc/driver/nvidia/gpus/" + address + "/information",
-         "Model: \t\t NVIDIA H200\nGPU UUID: \t " + uuid + "\nDevice Minor: \t 0\n");
-    file("/sys/bus/pci/devices/" + address + "/numa_node", node + "\n");
-  }
-
-  test::TempFolder folder_;
-};
-
-TEST_F(Gpus, AreCountedByDeviceOrByWhatIsVisible) {
-  EXPECT_EQ(launch::count_gpus(folder_.path(), std::nullopt), 0);
-  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"}) {
-    file(std::string("/dev/") + name, "");
-  }
-  EXPECT_EQ(launch::count_gpus(folder_.path(), std::nullopt), 2);
-  EXPECT_EQ(launch::count_gpus(folder_.path(), ""), 0);
-  EXPECT_EQ(launch::count_gpus(folder_.path(), "3, 5,GPU-1,MIG-2"), 4);
-  EXPECT_EQ(launch::count_gpus(folder_.path(), "3,-1,5"), 1);
-  EXPECT_EQ(launch::count_gpus(folder_.path(), "NoDevFiles"), 0);
-}
-
-TEST_F(Gpus, KnowTheirNumaNode) {
-  EXPECT_TRUE(launch::gpu_numa_nodes(folder_.path(), std::nullopt).empty());
-  gpu("0000:b1:00.0", "GPU-bb", "1");
-  gpu("0000:17:00.0", "GPU-aa", "0");
-  gpu("0000:ff:00.0", "GPU-cc", "-1");
-  file("/proc/driver/nvidia/gpus/0001:00:00.0/information", "");
-  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), std::nullopt), ElementsAre(0, 1, -1, -1));
-  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "1,0"), ElementsAre(1, 0));
-  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "GPU-bb,9,GPU-zz"), ElementsAre(1, -1, -1));
+TEST(NumaNodesByRank, RanksThatShareGpusAreNearThem) {
+  EXPECT_THAT(launch::numa_nodes_by_rank({1, 0}, 5, true), ElementsAre(1, 0, 1, 0, 1));
+  EXPECT_THAT(launch::numa_nodes_by_rank({1, 0}, 5, false), ElementsAre(1, 0));
+  EXPECT_THAT(launch::numa_nodes_by_rank({1, 0}, 1, true), ElementsAre(1, 0));
+  EXPECT_TRUE(launch::numa_nodes_by_rank({}, 3, true).empty());
 }
 
 }  // namespace
