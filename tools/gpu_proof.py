@@ -30,6 +30,7 @@ MAX_TO_ONE_RANK = 1e-5
 MAX_TO_CPU = 1e-4
 MAX_TO_PYTORCH = 1e-4
 MAX_START_MS = 20
+MIN_LOSS_DROP = 1e-3  # ten times what two losses may differ
 
 
 @dataclass
@@ -193,6 +194,8 @@ def missed_goals(case):
     for goal, limit in limits.items():
         if goal in case and not (case[goal] is not None and case[goal] <= limit):
             yield f"{goal} is {case[goal]}, at most {limit} is right"
+    if "loss_drop" in case and not case["loss_drop"] >= MIN_LOSS_DROP:
+        yield f"loss_drop is {case['loss_drop']}: too little was learned for equal losses to prove anything"
     for goal in ("same_bits_across_ranks", "shards_same_bits"):
         if case.get(goal) is False:
             yield f"{goal} is false"

@@ -24,7 +24,7 @@ PASSED = CASE % ("Adds", "completed", "")
 FAILED = CASE % ("Sums", "completed", "<failure message='cuda_test.cpp:7&#x0A;expected 3, found 4'/>")
 SKIPPED = CASE % ("Pins", "skipped", "<skipped message='cuda_test.cpp:9&#x0A;no NVIDIA driver'/>")
 PARITY = {"model": "mlp", "ranks": 2, "max_loss_difference_to_one_rank": 1e-7, "max_loss_difference_to_cpu": 1e-6,
-          "same_bits_across_ranks": True, "shards_same_bits": True}
+          "same_bits_across_ranks": True, "shards_same_bits": True, "loss_drop": 0.02}
 
 
 class GpuProof(unittest.TestCase):
@@ -135,7 +135,7 @@ class GpuProof(unittest.TestCase):
         self.program("lockstep", f"echo '{json.dumps({'cases': [PARITY]})}'")
         self.assertEqual(self.prove("--only", "bench", code=0)["gpu-parity"]["result"], {"cases": [PARITY]})
         for key, value in (("max_loss_difference_to_cpu", 2e-4), ("max_loss_difference_to_one_rank", None),
-                           ("shards_same_bits", False)):
+                           ("shards_same_bits", False), ("loss_drop", 5e-4)):
             wrong = {**PARITY, key: value}
             self.program("lockstep", f"echo '{json.dumps({'cases': [PARITY, wrong]})}'")
             found = self.prove("--only", "bench", code=1)["gpu-parity"]

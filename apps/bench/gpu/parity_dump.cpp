@@ -21,9 +21,9 @@ void dump_for_parity(const std::string& folder, const std::string& model, const 
   }
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> targets;
-  ParityBatches batches;
-  for (size_t step = 0; step < run.losses.size(); ++step) {
-    BenchBatch batch = batches.next(*module);
+  const ParityBatches batches(*module);
+  for (int step = 0; step < static_cast<int>(run.losses.size()); ++step) {
+    const BenchBatch& batch = batches.of_step(step);
     inputs.push_back(batch.input);
     targets.push_back(batch.target);
   }

@@ -21,7 +21,14 @@ struct Case {
   bool shards_same_bits = false;
   double first_loss = 0;
   double last_loss = 0;
+  double loss_drop = 0;
 };
+
+// The share of its loss that the first batch has lost when it comes for the last time.
+double loss_drop(const std::vector<double>& losses) {
+  const size_t last = (losses.size() - 1) / kParityBatches * kParityBatches;
+  return (losses.front() - losses[last]) / losses.front();
+}
 
 std::vector<Case> cases_of(const ParityPlan& plan, const ParityResult& result) {
   std::vector<Case> cases;
@@ -39,7 +46,8 @@ std::vector<Case> cases_of(const ParityPlan& plan, const ParityResult& result) {
            .same_bits_across_ranks = run.same_bits && sharded.same_bits,
            .shards_same_bits = sharded.bits == first.bits && sharded.losses == first.losses,
            .first_loss = run.losses.front(),
-           .last_loss = run.losses.back()});
+           .last_loss = run.losses.back(),
+           .loss_drop = loss_drop(run.losses)});
     }
   }
   return cases;
@@ -67,7 +75,8 @@ std::string parity_json(const ParityPlan& plan, const ParityResult& result) {
                     {"same_bits_across_ranks", one.same_bits_across_ranks},
                     {"shards_same_bits", one.shards_same_bits},
                     {"first_loss", one.first_loss},
-                    {"last_loss", one.last_loss}});
+                    {"last_loss", one.last_loss},
+                    {"loss_drop", one.loss_drop}});
   }
   const Json json{{"device", result.device_name},
                   {"steps", plan.steps},

@@ -43,10 +43,15 @@ BenchBatch part_of(const BenchBatch& batch, int64_t number, int64_t num_parts) {
 
 }  // namespace
 
-ParityBatches::ParityBatches() : generator_(at::make_generator<at::CPUGeneratorImpl>(kDataSeed)) {}
+ParityBatches::ParityBatches(const BenchModel& model) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(kDataSeed);
+  for (int i = 0; i < kParityBatches; ++i) {
+    batches_.push_back(model.make_batch(generator));
+  }
+}
 
-BenchBatch ParityBatches::next(const BenchModel& model) {
-  return model.make_batch(generator_);
+const BenchBatch& ParityBatches::of_step(int step) const {
+  return batches_[static_cast<size_t>(step % kParityBatches)];
 }
 
 ParityRun train_for_parity(Group group, const ParityOptions& options) {
@@ -57,10 +62,10 @@ ParityRun train_for_parity(Group group, const ParityOptions& options) {
   const int num_parts = options.shards > 0 ? options.shards : group.size();
   const int first = options.shards > 0 ? reducer.first_shard() : group.rank();
   const int count = options.shards > 0 ? reducer.num_local_shards() : 1;
-  ParityBatches batches;
+  const ParityBatches batches(*model);
   ParityRun run;
   for (int step = 0; step < options.steps; ++step) {
-    const BenchBatch batch = batches.next(*model);
+    const BenchBatch& batch = batches.of_step(step);
     optimizer.zero_grad();
     double loss_sum = 0;
     for (int part = first; part < first + count; ++part) {

@@ -27,15 +27,19 @@ struct ParityRun {
   bool same_bits = false;      // on all ranks
 };
 
+// How many batches there are. They come again and again, so that a model learns them: losses of
+// batches that it has never seen would hardly tell right gradients from wrong ones.
+inline constexpr int kParityBatches = 4;
+
 // The batches of every run, drawn on the CPU.
 class ParityBatches {
  public:
-  ParityBatches();
+  explicit ParityBatches(const BenchModel& model);
 
-  BenchBatch next(const BenchModel& model);
+  const BenchBatch& of_step(int step) const;
 
  private:
-  at::Generator generator_;
+  std::vector<BenchBatch> batches_;
 };
 
 // Collective: SGD at 0.01 with DistributedDataParallel in float32, on batches that do not depend on
