@@ -34,7 +34,9 @@ Batch Batches::at(int64_t index) const {
   const int64_t begin = index * options_.batch_size;
   const int64_t length = std::min(options_.batch_size, order_.size(0) - begin);
   const at::Tensor rows = order_.narrow(0, begin, length);
-  return columns_.map([&](const at::Tensor& column) { return column.index_select(0, rows); });
+  return data::gathered(columns_, [&](const at::Tensor& column) {
+    return column.index_select(0, rows.to(column.device()));
+  });
 }
 
 }  // namespace lockstep

@@ -32,4 +32,12 @@ Batch checked_columns(const TensorDataset& data, const char* who) {
   return columns;
 }
 
+Batch gathered(const Batch& columns, const Batch::Change& gather) {
+  Batch rows;
+  columns.for_each_tensor([&](const std::string& name, const at::Tensor& column) {
+    rows.set(name, gather(column));
+  });
+  return rows;
+}
+
 }  // namespace lockstep::data

@@ -11,4 +11,7 @@ namespace lockstep::data {
 // message.
 Batch checked_columns(const TensorDataset& data, const char* who);
 
+// Rows of every column, each name's gathered by itself: a tensor that is two columns becomes two.
+Batch gathered(const Batch& columns, const Batch::Change& gather);
+
 }  // namespace lockstep::data

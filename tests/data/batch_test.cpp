@@ -35,6 +35,35 @@ TEST(Batch, TheShortFormsHaveTwoTensors) {
   }
 }
 
+TEST(Batch, BindsToInputAndTarget) {
+  Batch batch = texts();
+  const auto& [input, target] = batch;
+  EXPECT_TRUE(input.is_same(batch.input));
+  EXPECT_TRUE(target.is_same(batch.target));
+  auto& [to_change, unchanged] = batch;
+  to_change = at::arange(2);
+  EXPECT_EQ(batch.input.numel(), 2);
+  EXPECT_TRUE(unchanged.is_same(batch.target));
+  int64_t sum = 0;
+  for (auto [rows, numbers] : batches({batch.target, batch.target + 1}, {.indices = {2, 0}})) {
+    sum += 100 * rows.sum().item<int64_t>() + numbers.sum().item<int64_t>();
+  }
+  EXPECT_EQ(sum, 100 * (12 + 10) + 13 + 11);
+}
+
+// An autoencoder's: noise that is added to its input must not reach its target.
+TEST(NamedColumns, OneTensorUnderTwoNamesIsGatheredTwice) {
+  const at::Tensor rows = at::arange(8, at::kFloat).view({4, 2});
+  const at::Tensor expected = rows.index_select(0, at::tensor({3, 1}, at::kLong));
+  const Batch in_a_loop = batches({rows, rows}, {.indices = {3, 1}, .batch_size = 2}).at(0);
+  in_a_loop.input.add_(1);
+  EXPECT_TRUE(in_a_loop.target.equal(expected));
+  const std::vector<SampleKey> samples{{.index = 3}, {.index = 1}};
+  const Batch of_dataset = make_dataset({rows, rows})->batch(samples);
+  of_dataset.input.add_(1);
+  EXPECT_TRUE(of_dataset.target.equal(expected));
+}
+
 TEST(Batch, FindsEveryTensorByName) {
   const Batch batch = texts();
   EXPECT_THAT(batch.names(), ElementsAre("input", "target", "weight", "attention_mask"));

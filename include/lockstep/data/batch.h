@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -96,4 +97,28 @@ struct Batch {
   Batch pin_memory() const;
 };
 
+// The input (0) and the target (1): `auto [input, target] = batch;` and the same in a loop's head.
+template <size_t Index>
+  requires(Index < 2)
+const at::Tensor& get(const Batch& batch) {
+  return Index == 0 ? batch.input : batch.target;
+}
+template <size_t Index>
+  requires(Index < 2)
+at::Tensor& get(Batch& batch) {
+  return Index == 0 ? batch.input : batch.target;
+}
+template <size_t Index>
+  requires(Index < 2)
+at::Tensor&& get(Batch&& batch) {
+  return std::move(Index == 0 ? batch.input : batch.target);
+}
+
 }  // namespace lockstep
+
+template <>
+struct std::tuple_size<lockstep::Batch> : std::integral_constant<size_t, 2> {};
+template <size_t Index>
+struct std::tuple_element<Index, lockstep::Batch> {
+  using type = at::Tensor;
+};
