@@ -350,7 +350,12 @@ void Group::rebind(const at::Tensor& tensor) {
   call.part_of = comm::CallLabel{.operation = comm::Operation::Allocate,
                                  .count = static_cast<int64_t>(tensor.nbytes()),
                                  .sequence = call.sequence};
-  backend_->rebind(tensor, call);
+  try {
+    backend_->rebind(tensor, call);
+  } catch (const UsageError&) {
+    backend_->take_back_sequence();  // the others may wait for this rank's correct call
+    throw;
+  }
 }
 
 std::vector<int> Group::local_ranks() const {

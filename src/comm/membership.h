@@ -79,7 +79,7 @@ class Membership {
   // failed.
   void started(const Call& call);
 
-  // Throws if the group has failed.
+  // Throws if the group has failed. Quick: for those who look again and again.
   void check(const Call& call) const;
 
   // Collective, over the store: every rank's text, in the order of ranks. `name` is used once.
@@ -167,6 +167,7 @@ class Membership {
   MembershipOptions options_;
   std::string who_;
   bool checks_calls_ = false;
+  std::atomic<int64_t> last_compared_{0};  // the number of the last call that was
   int exceptions_at_start_ = 0;
 
   std::atomic<bool> has_left_{false};

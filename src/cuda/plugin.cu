@@ -25,15 +25,19 @@ const char* unpin(void* data) {
   return text_of(cudaHostUnregister(data));
 }
 
+// Going back to a device makes a context on it, which costs its memory: a caller for whom `device`
+// is the current one does not go anywhere.
 const char* memory(int32_t device, size_t* free_bytes, size_t* total_bytes) {
   int before = 0;
   cudaError_t error = cudaGetDevice(&before);
-  if (error == cudaSuccess) {
+  if (error == cudaSuccess && before != device) {
     error = cudaSetDevice(device);
   }
   if (error == cudaSuccess) {
     error = cudaMemGetInfo(free_bytes, total_bytes);
-    cudaSetDevice(before);
+    if (before != device) {
+      cudaSetDevice(before);
+    }
   }
   return text_of(error);
 }

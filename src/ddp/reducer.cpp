@@ -128,7 +128,7 @@ double Reducer::clip_grad_norm(double max_norm) {
   }
   const double norm = std::sqrt(sum);
   const double scale = max_norm / (norm + 1e-6);
-  if (scale < 1) {
+  if (scale < 1 && !gradients.empty()) {
     at::_foreach_mul_(gradients, scale);
   }
   return norm;

@@ -15,9 +15,10 @@
 // The first synchronised step sends nothing before its end: only then is it known how often each
 // parameter gets a gradient (more than once with checkpointed backward) and in which order.
 //
-// On a device all of this queues work and does not wait for it, until the verdict: the one place
-// where a step waits for the other ranks, and so for the device. Whether a parameter was used is
-// known to the host, since autograd runs there.
+// On a device all of this queues work and does not wait for it, until the verdict: there a step
+// waits for the other ranks, and so for the device. A model with buffers waits once more, in the
+// broadcast of its buffers before a forward. Whether a parameter was used is known to the host,
+// since autograd runs there.
 
 #include <atomic>
 #include <memory>

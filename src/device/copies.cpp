@@ -1,11 +1,14 @@
 #include "device/copies.h"
 
 #include <chrono>
-#include <map>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
@@ -22,17 +25,44 @@ using namespace std::chrono_literals;
 constexpr auto kYieldTime = 50us;
 constexpr auto kNap = 20us;
 
+// Not for long: a GPU that hangs must not hold up the end of a group.
+constexpr auto kEndTime = 1s;
+
+// While one lives, the device is the thread's current one. Events and streams of libtorch go to
+// their device and back by themselves, but coming back they make a context on a device that has
+// none: about 500 MB of GPU 0 for every rank, and an error where a GPU takes one process only.
+using OnDevice = c10::DeviceGuard;
+
 class StreamMoment : public Moment {
  public:
-  explicit StreamMoment(const c10::Stream& stream) : event_(stream.device_type()) {
-    event_.record(stream);
+  explicit StreamMoment(const c10::Stream& stream)
+      : device_(stream.device()), event_(stream.device_type()) {
+    const OnDevice guard(device_);
+    event_->record(stream);
+  }
+  ~StreamMoment() override {
+    try {
+      const OnDevice guard(device_);
+      event_.reset();
+    } catch (const std::exception& error) {
+      log::debug("device", "an event was not destroyed: {}", error.what());
+    }
+  }
+  StreamMoment(const StreamMoment&) = delete;
+  StreamMoment& operator=(const StreamMoment&) = delete;
+
+  bool has_passed() const {
+    const OnDevice guard(device_);
+    return event_->query();
+  }
+  void hold_back(const c10::Stream& stream) const {
+    const OnDevice guard(stream.device());
+    event_->block(stream);
   }
 
-  bool has_passed() const { return event_.query(); }
-  void hold_back(const c10::Stream& stream) const { event_.block(stream); }
-
  private:
-  c10::Event event_;
+  const at::Device device_;
+  std::optional<c10::Event> event_;
 };
 
 const StreamMoment& stream_moment(const MomentPtr& moment) {
@@ -66,7 +96,16 @@ class PinnedMemory {
   bool is_pinned_ = false;
 };
 
-class StreamCopies : public Copies {
+using PinnedList = std::vector<std::unique_ptr<PinnedMemory>>;
+
+void keep_for_good(PinnedList pinned) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<PinnedList>;  // never destroyed
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(pinned));
+}
+
+class StreamCopies final : public Copies {
  public:
   explicit StreamCopies(at::Device device)
       : device_(device),
@@ -74,15 +113,24 @@ class StreamCopies : public Copies {
         to_host_(runtime_.getStreamFromGlobalPool(device)),
         to_device_(runtime_.getStreamFromGlobalPool(device)) {}
 
+  // What is still being copied must not lose its memory: it stays pinned for good, in the rare case
+  // that the GPU does not get there in time.
   ~StreamCopies() override {
-    // What is still being copied must not lose its memory.
-    for (const c10::Stream& stream : {to_host_, to_device_}) {
-      try {
-        stream.synchronize();
-      } catch (const std::exception& error) {
-        log::warn("device", "copies did not end well: {}", error.what());
+    try {
+      const OnDevice guard(device_);
+      const base::Deadline limit = base::Deadline::after(kEndTime);
+      const bool has_ended = wait_for(*this, reached(Lane::ToHost), limit) &&
+                             wait_for(*this, reached(Lane::ToDevice), limit);
+      if (has_ended) {
+        pinned_.clear();
+        return;
       }
+      log::warn("device", "{} is still busy: what is copied there keeps its pinned memory",
+                device_.str());
+    } catch (const std::exception& error) {
+      log::warn("device", "copies did not end well: {}", error.what());
     }
+    keep_for_good(std::move(pinned_));
   }
 
   MomentPtr now() override { return std::make_shared<StreamMoment>(runtime_.getStream(device_)); }
@@ -118,9 +166,11 @@ class StreamCopies : public Copies {
   }
 
   at::Tensor host_memory(int64_t bytes) override {
+    const OnDevice guard(device_);
     return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
   }
   void make_fast(const at::Tensor& memory) override {
+    const OnDevice guard(device_);  // pinning needs a context, too
     pinned_.push_back(std::make_unique<PinnedMemory>(memory));
   }
 
@@ -128,6 +178,7 @@ class StreamCopies : public Copies {
   // libtorch keeps memory of the device, and its own pinned memory, until the stream is done with
   // it.
   static void copy_on(const c10::Stream& stream, const at::Tensor& to, const at::Tensor& from) {
+    const OnDevice on_device(stream.device());
     // The caller's tensor may be one that autograd watches: it sees none of this.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::StreamGuard guard(stream);
@@ -143,14 +194,18 @@ class StreamCopies : public Copies {
   const c10::impl::VirtualGuardImpl runtime_;
   const c10::Stream to_host_;
   const c10::Stream to_device_;
-  std::vector<std::unique_ptr<PinnedMemory>> pinned_;
+  PinnedList pinned_;
 };
 
 }  // namespace
 
-bool wait_for(Copies& copies, const MomentPtr& moment, base::Deadline deadline) {
+bool wait_for(Copies& copies, const MomentPtr& moment, base::Deadline deadline,
+              const std::function<void()>& look) {
   const auto begin = base::Clock::now();
   while (!copies.has_passed(moment)) {
+    if (look) {
+      look();
+    }
     const auto now = base::Clock::now();
     if (now >= deadline.when()) {
       return false;

@@ -3,6 +3,7 @@
 // Copies between a device and the host, beside what the caller's own streams do. A seam: everything
 // that orders copies is written against this class, and tested on machines without a device.
 
+#include <functional>
 #include <memory>
 
 #include <ATen/core/Tensor.h>
@@ -54,8 +55,10 @@ class Copies {
   virtual void make_fast(const at::Tensor& memory) = 0;
 };
 
-// Waits on the host. Returns false at the deadline.
-bool wait_for(Copies& copies, const MomentPtr& moment, base::Deadline deadline);
+// Waits on the host. Returns false at the deadline. `look`, if there is one, is called now and
+// then: what it throws ends the wait.
+bool wait_for(Copies& copies, const MomentPtr& moment, base::Deadline deadline,
+              const std::function<void()>& look = nullptr);
 
 // Through two streams of the device. Needs load_cuda().
 std::unique_ptr<Copies> make_copies(at::Device device);

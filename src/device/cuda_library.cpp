@@ -55,9 +55,13 @@ std::string open_libraries() {
   return "";
 }
 
+bool is_forbidden() {
+  return base::Env().text("LOCKSTEP_DEVICE").value_or("") == "cpu";
+}
+
 // Only before anybody can have asked libtorch about CUDA.
 std::string open_if_wanted() {
-  if (base::Env().text("LOCKSTEP_DEVICE").value_or("") == "cpu") {
+  if (is_forbidden()) {
     return "LOCKSTEP_DEVICE=cpu forbids it";
   }
   return open_libraries();
@@ -81,16 +85,14 @@ std::unique_ptr<at::CUDAHooksInterface> make_hooks(at::CUDAHooksArgs args) {
   return hooks;
 }
 
-// A program that has loaded libtorch's CUDA library already needs nothing of this.
-bool register_hooks() {
+// A program that has loaded libtorch's CUDA library already needs nothing of this. It runs before
+// the initialisers of the program's own globals, of which one may ask: its answer is kept, too.
+[[gnu::constructor(101)]] void register_hooks() {
   auto* registry = at::CUDAHooksRegistry();
   if (!registry->Has(kHooksName)) {
     registry->Register(kHooksName, make_hooks, c10::REGISTRY_FALLBACK);
   }
-  return true;
 }
-
-[[maybe_unused]] const bool is_registered = register_hooks();
 
 std::string find_devices() {
   if (const std::string& problem = open_once(); !problem.empty()) {
@@ -126,6 +128,22 @@ std::string load() {
 const std::string& load_cuda() {
   static const std::string problem = load();
   return problem;
+}
+
+void log_cuda() {
+  const std::string& problem = load_cuda();
+  if (problem.empty()) {
+    return;
+  }
+  // Nobody misses a GPU where there is no driver, or where the environment hides it.
+  const bool has_driver = dlopen(kDriver, RTLD_LAZY | RTLD_NOLOAD) != nullptr;
+  const std::string visible = base::Env().text("CUDA_VISIBLE_DEVICES").value_or("all");
+  const bool is_hidden = is_forbidden() || visible.empty() || visible == "-1";
+  if (has_driver && !is_hidden) {
+    log::warn("device", "the CPU is used: {}", problem);
+  } else {
+    log::debug("device", "the CPU is used: {}", problem);
+  }
 }
 
 std::string libtorch_folder() {

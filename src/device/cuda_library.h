@@ -13,6 +13,10 @@ namespace lockstep::device {
 // find the library loaded: linking this file makes libtorch's own first question load it.
 const std::string& load_cuda();
 
+// The same, for the log: a warning where there is a driver and yet no CUDA, since the program goes
+// on without a word, and slowly.
+void log_cuda();
+
 // Where libtorch's libraries are: the folder of the libtorch_cpu.so in this process.
 std::string libtorch_folder();
 

@@ -9,8 +9,10 @@
 namespace lockstep::device {
 namespace {
 
+// LOCAL_RANK comes first: with --virtual-local-rank it is the number among the GPUs that the rank
+// sees, and LOCKSTEP_LOCAL_RANK stays the number on the node.
 int rank_on_host(const base::Env& env) {
-  for (const char* variable : {"LOCKSTEP_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+  for (const char* variable : {"LOCAL_RANK", "LOCKSTEP_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
                                "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     if (const auto rank = env.integer(variable, 0, INT_MAX)) {
       return static_cast<int>(*rank);

@@ -10,8 +10,8 @@ namespace lockstep::device {
 
 // Looks for liblockstep_cuda.so: LOCKSTEP_CUDA_PLUGIN, then beside the program, then in the folders
 // where `make install` puts it. Loads it after libtorch's CUDA library; only the first call does
-// anything. Throws UsageError if LOCKSTEP_CUDA_PLUGIN names a file that cannot be loaded, or if the
-// plug-in is of another version.
+// anything. A file that cannot be loaded, or is of another version, is a UsageError if
+// LOCKSTEP_CUDA_PLUGIN names it, and else a warning: everything works without a plug-in.
 void load_plugin();
 
 // Null where there is none: everything works without it, more slowly.

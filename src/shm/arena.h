@@ -40,11 +40,13 @@ struct CallId {
   Reduction reduction = Reduction::Sum;
   int32_t root = 0;
   uint64_t count = 0;
-  int64_t sequence = 0;  // for errors; not compared
+  bool on_device = false;  // tensors of a device come in pieces of their own sizes
+  int64_t sequence = 0;    // equal calls must not be taken for each other, after one has failed
 
   bool agrees_with(const CallId& other) const {
     return kind == other.kind && type == other.type && reduction == other.reduction &&
-           root == other.root && count == other.count;
+           root == other.root && count == other.count && on_device == other.on_device &&
+           sequence == other.sequence;
   }
 };
 

@@ -2,9 +2,11 @@
 // share one GPU, which proves the order of copies, streams and sums as well as several would.
 
 #include <future>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
@@ -255,6 +257,139 @@ TEST_P(Cuda, ADeadRankIsNamed) {
         EXPECT_THROW(group.all_reduce(x), PeerLostError);  // for good
       },
       {.dies = {1}});
+}
+
+// More than a piece: the pieces of one rank must not meet the whole tensor of another.
+TEST_P(Cuda, ATensorOfTheCpuOnOneRankIsFoundOut) {
+  testing_support::RunOptions options;
+  if (is_gloo()) {
+    options.env = {"LOCKSTEP_CHECK_COLLECTIVES=1"};
+  }
+  run(
+      2,
+      [](Group& group) {
+        ASSERT_EQ(cuda_problem(), "");
+        const at::Device device = group.rank() == 0 ? at::Device(at::kCPU) : gpu();
+        const at::Tensor x = at::ones({5'000'000}, at::TensorOptions(device));
+        try {
+          group.all_reduce(x);
+          ADD_FAILURE() << "nobody noticed";
+        } catch (const DesyncError& error) {
+          const std::string text = error.what();
+          EXPECT_NE(text.find("5000000 elements) on cuda"), std::string::npos) << text;
+          EXPECT_NE(text.find("5000000 elements) on the CPU"), std::string::npos) << text;
+        }
+      },
+      options);
+}
+
+// A receiver's own work on the tensor comes before the message that it receives.
+TEST_P(Cuda, MessagesComeAfterTheStream) {
+  run(2, [](Group& group) {
+    ASSERT_EQ(cuda_problem(), "");
+    const int peer = 1 - group.rank();
+    const at::Tensor mine =
+        at::full({1'000'000}, static_cast<float>(group.rank() + 1), at::TensorOptions(gpu()));
+    const at::Tensor got = at::zeros_like(mine);
+    keep_busy();
+    got.fill_(-1.0f);
+    Work receive = group.recv_async(got, peer);
+    group.send(mine, peer);
+    receive.wait();
+    EXPECT_TRUE((got + 0).cpu().equal(at::full({1'000'000}, static_cast<float>(peer + 1))));
+  });
+}
+
+// A tensor that was let go while its values were still on the way: nobody else gets its memory.
+TEST_P(Cuda, MemoryIsKeptUntilTheLastCopy) {
+  run(2, [](Group& group) {
+    ASSERT_EQ(cuda_problem(), "");
+    const int64_t numel = 64 << 20;
+    std::vector<at::Tensor> intact;
+    for (int round = 0; round < 20; ++round) {
+      {
+        const at::Tensor x = at::full({numel}, 7.0f, at::TensorOptions(gpu()));
+        Work work = group.broadcast_async(x, {.root = 0});
+        while (!work.done()) {
+          std::this_thread::yield();
+        }
+      }
+      const at::Tensor y = at::full({numel}, 3.0f, at::TensorOptions(gpu()));
+      keep_busy();
+      intact.push_back(y.eq(3.0f).all());
+    }
+    for (const at::Tensor& is_intact : intact) {
+      EXPECT_TRUE(is_intact.item<bool>());
+    }
+  });
+}
+
+// Autograd watches a leaf: the values that come from other ranks are none of its operations.
+TEST_P(Cuda, ALeafCanBeReduced) {
+  run(2, [](Group& group) {
+    ASSERT_EQ(cuda_problem(), "");
+    const at::Tensor x = at::full({3}, static_cast<float>(group.rank() + 1),
+                                  at::TensorOptions(gpu()).requires_grad(true));
+    const at::Tensor loss = (x * x).sum();
+    const auto version = x._version();
+    group.all_reduce(x);
+    EXPECT_EQ(x._version(), version);
+    EXPECT_TRUE((x * 1).detach().cpu().equal(at::full({3}, 3.0f)));
+    loss.backward();
+    EXPECT_TRUE(x.grad().defined());
+  });
+}
+
+// The copies that finish an allgather are made by another thread, whose stream is the default one.
+TEST_P(Cuda, C10dFuturesFollowTheCallersStream) {
+  run(2, [](Group& group) {
+    ASSERT_EQ(cuda_problem(), "");
+    const auto process_group = make_process_group(group);
+    const c10::impl::VirtualGuardImpl runtime(at::kCUDA);
+    const int64_t numel = 1'000'000;
+    std::vector<at::Tensor> sums;
+    for (int round = 0; round < 10; ++round) {
+      keep_busy();  // on the default stream
+      const c10::StreamGuard guard(runtime.getStreamFromGlobalPool(gpu()));
+      const at::TensorOptions options(gpu());
+      std::vector<at::Tensor> inputs = {
+          at::full({numel}, static_cast<float>(group.rank() + round), options)};
+      std::vector<std::vector<at::Tensor>> outputs = {
+          {at::zeros({numel}, options), at::zeros({numel}, options)}};
+      process_group->allgather(outputs, inputs)->wait();
+      const at::Tensor reused = at::full({2 * numel}, -1.0f, options);  // where it was gathered
+      sums.push_back(outputs[0][0].mean() + 2 * outputs[0][1].mean() - 3 * round + reused.mean());
+    }
+    for (const at::Tensor& sum : sums) {
+      EXPECT_EQ(sum.item<float>(), 1.0f);
+    }
+  });
+}
+
+// On a machine with several GPUs: 500 MB of the first one for each rank, or an error there.
+TEST_P(Cuda, OtherGpusAreLeftAlone) {
+  if (at::getNumGPUs() < 2) {
+    return;  // there is no other one; tests/device/current_device_test.cpp has a pretended one
+  }
+  run(2,
+      [](Group& group) {
+        ASSERT_EQ(cuda_problem(), "");
+        const at::Tensor x =
+            at::full({2'000'000}, 1.0f, at::TensorOptions(at::Device(at::kCUDA, 1)));
+        group.all_reduce(x);
+        Work work = group.all_reduce_async(x);
+        std::promise<void> called;
+        work.on_done([&](const std::exception_ptr&) { called.set_value(); });
+        work.wait();
+        called.get_future().wait();
+        Work receive = group.recv_async(x, 1 - group.rank());
+        group.send(at::ones_like(x), 1 - group.rank());
+        receive.wait();
+        EXPECT_EQ(x.mean().item<float>(), 1.0f);
+        EXPECT_TRUE(at::detail::getCUDAHooks().hasPrimaryContext(1));
+        EXPECT_FALSE(at::detail::getCUDAHooks().hasPrimaryContext(0));
+      },
+      {.env = {"LOCKSTEP_LOG_LEVEL=warn"}});  // processes that have not used the first one before
 }
 
 TEST_P(Cuda, OneDevicePerCall) {

@@ -315,6 +315,8 @@ TEST(Ddp, ClipGradNormIsThatOfTheSynchronisedGradient) {
         EXPECT_TRUE(net->first->weight.grad().allclose(reference->first->weight.grad(), 1e-9));
       }
       EXPECT_THROW(ddp.clip_grad_norm(0), UsageError);
+      net->zero_grad(/*set_to_none=*/true);
+      EXPECT_EQ(ddp.clip_grad_norm(1e-9), 0.0) << "without any gradient";
     });
   }
 }

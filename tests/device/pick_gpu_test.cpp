@@ -38,6 +38,9 @@ TEST(PickGpu, FollowsTheLocalRankOfEveryLauncher) {
       {{{"SLURM_LOCALID", "3"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1, 0},
       // Which does not hold for the ranks of a launcher that is such a task.
       {{{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "2"}}, 2, 1},
+      // `lockstep run --virtual-local-rank`, and what a launcher said before LOCAL_RANK was there.
+      {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCAL_RANK", "0"}, {"CUDA_VISIBLE_DEVICES", "7"}}, 1, 0},
+      {{{"LOCKSTEP_LOCAL_RANK", "2"}, {"SLURM_LOCALID", "1"}}, 4, 2},
       // The launcher's word counts: the rank sees its own GPU only, or its node is emulated.
       {{{"LOCKSTEP_LOCAL_RANK", "3"}, {"LOCKSTEP_GPU", "0"}}, 1, 0},
       {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCKSTEP_GPU", "3"}}, 4, 3},

@@ -125,19 +125,18 @@ TEST_P(TeamStops, WhenRanksCallDifferentOperations) {
                    .type = DataType::Int32,
                    .count = 10,
                    .input = data.data(),
-                   .output = data.data()};
-  std::vector<Task> others(4, usual);
+                   .output = data.data(),
+                   .sequence = 100};
+  std::vector<Task> others(5, usual);
   others[0].kind = Kind::Barrier;
   others[1].count = 11;
   others[2].type = DataType::Float32;
   others[3].reduction = Reduction::Max;
+  others[4].sequence = 101;  // equal to a call that comes later, or came before
   for (const Task& other : others) {
     ThreadTeam threads = team_of(3);
-    const auto found = endings<Disagreement>(threads, [&](int rank) {
-      Task task = rank == 2 ? other : usual;
-      task.sequence = 100 + rank;
-      return task;
-    });
+    const auto found =
+        endings<Disagreement>(threads, [&](int rank) { return rank == 2 ? other : usual; });
     int num_found = 0;
     for (const auto& disagreement : found) {
       if (disagreement) {
@@ -145,7 +144,7 @@ TEST_P(TeamStops, WhenRanksCallDifferentOperations) {
         EXPECT_EQ(disagreement->rank, 2);
         EXPECT_EQ(disagreement->theirs.kind, other.kind);
         EXPECT_EQ(disagreement->theirs.count, other.count);
-        EXPECT_EQ(disagreement->theirs.sequence, 102);
+        EXPECT_EQ(disagreement->theirs.sequence, other.sequence);
         EXPECT_EQ(disagreement->of_rank_0.sequence, 100);
       }
     }

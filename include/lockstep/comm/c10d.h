@@ -18,15 +18,16 @@
 namespace lockstep {
 
 // Returns the group as a c10d::Backend. It has broadcast, allreduce, allgather (both forms),
-// reduce_scatter (both forms), alltoall_base, send, recv and barrier. Each takes one CPU tensor per
-// call, as DDP and most programs do. What the Group refuses is refused here too, for example
-// PREMUL_SUM, BXOR and sparse tensors. The backend holds a copy of the group's handle.
+// reduce_scatter (both forms), alltoall_base, send, recv and barrier. Each takes one tensor per
+// call, of the CPU or of CUDA, as DDP and most programs do. What the Group refuses is refused here
+// too, for example PREMUL_SUM, BXOR and sparse tensors. The backend holds a copy of the group's
+// handle.
 //
 // Wrong arguments are a UsageError at the call. An operation that fails later stores the Group's
 // error in its c10d::Work and in its Future; Work::wait() throws it.
 c10::intrusive_ptr<c10d::Backend> make_c10d_backend(Group group);
 
-// Returns the same as a c10d::ProcessGroup, with the backend registered for the CPU.
+// Returns the same as a c10d::ProcessGroup, with the backend registered for the CPU and for CUDA.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Group group);
 
 }  // namespace lockstep

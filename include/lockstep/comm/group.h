@@ -19,15 +19,18 @@
 // CUDA tensors are ordered by streams, as libtorch's own operations are: an operation comes after
 // what the current stream had been given, and the current stream goes on after its result, for the
 // thread that called the blocking form or wait(). They travel through pinned memory of the host,
-// where the ranks add them: any number of ranks may share a GPU, and the sums have the bits of the
-// same sums on the CPU. A send returns once its tensor is on the host.
+// where the ranks add them: any number of ranks may share a GPU, and on shm and hierarchical the
+// sums have the bits of the same sums on the CPU. A send returns once its tensor is on the host. In
+// a collective the tensors of all ranks are on CUDA, or all on the CPU; a message may go from one
+// to the other. A CUDA graph must not be captured while operations of a group are in flight.
 //
 // Errors: every wait has a deadline, which is the operation's own or GroupOptions::timeout.
 //   PeerLostError   on all other ranks, within a second, when a rank has died; within three
 //                   seconds when its host or link is lost
 //   TimeoutError    when a rank is late; the message names it
-//   DesyncError     when ranks call different operations; the message shows both calls. Plain gloo
-//                   compares calls only if LOCKSTEP_CHECK_COLLECTIVES=1
+//   DesyncError     when ranks call different operations, or one with a CUDA and one with a CPU
+//                   tensor; the message shows both calls. Plain gloo compares calls only if
+//                   LOCKSTEP_CHECK_COLLECTIVES=1
 // After any of these the group is unusable: every later call throws the same error, and what the
 // failed operation was to write is undefined. The process is unharmed: agree on the ranks that are
 // left and call make_group() with a new name.

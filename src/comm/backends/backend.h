@@ -72,11 +72,16 @@ class Backend {
   // The group fails on all its ranks, and this rank is the cause. In a group of one nobody is told.
   virtual void abandon(const std::string& /*why*/) {}
 
+  // Throws what the group failed with, if it has. Quick: for those who look again and again.
+  virtual void check(const Call& /*call*/) const {}
+
   // What a group made by split() inherits. A group of one is not asked.
   virtual GroupOptions options() const { return {}; }
 
   uint64_t id() const { return id_; }
   int64_t next_sequence() { return ++sequence_; }
+  // The call that took the last number was refused before any other rank could hear of it.
+  void take_back_sequence() { --sequence_; }
   int64_t next_split() { return ++num_splits_; }
 
  private:

@@ -336,6 +336,8 @@ class GlooBackend : public Backend {
     }
   }
 
+  void check(const Call& call) const override { membership_->check(call); }
+
   std::shared_ptr<WorkState> start(Call call) override {
     if (!options_.place.is_part) {
       membership_->started(call);

@@ -72,6 +72,7 @@ CallLabel label_of(const shm::CallId& call) {
                   .reduce = static_cast<ReduceOp>(call.reduction),
                   .count = static_cast<int64_t>(call.count),
                   .peer = call.root,
+                  .on_device = call.on_device,
                   .sequence = call.sequence};
   for (const auto& [ours, theirs] : kTypes) {
     if (theirs == call.type) {
@@ -102,6 +103,7 @@ shm::CallId to_shm(const CallLabel& label) {
           .reduction = to_shm(label.reduce),
           .root = label.peer,
           .count = static_cast<uint64_t>(label.count),
+          .on_device = label.on_device,
           .sequence = label.sequence};
 }
 
@@ -179,12 +181,14 @@ void LocalTeam::guard(const Call& call, Body body) {
     membership_->check(call);
     throw InternalError("{}: interrupted, but the group has not failed", call.text());
   } catch (const shm::Disagreement& found) {
-    const CallLabel theirs = label_of(found.theirs);
+    const auto call_of = [&](int rank, const shm::CallId& id) {
+      return RankCall{.rank = ranks_[static_cast<size_t>(rank)],
+                      .signature = label_of(id).signature(),
+                      .sequence = id.sequence};
+    };
     membership_->fail_call(
         call, {Failure::Kind::Desync,
-               fmt::format("ranks called different operations as number {}: rank {} {}, rank {} {}",
-                           call.label().sequence, ranks_[0], label_of(found.of_rank_0).signature(),
-                           ranks_[static_cast<size_t>(found.rank)], theirs.signature())});
+               disagreement_text(call_of(0, found.of_rank_0), call_of(found.rank, found.theirs))});
   } catch (const shm::SplitMismatch& found) {
     membership_->fail_call(call, {Failure::Kind::Desync,
                                   fmt::format("rank {} sends rank {} {} elements, which expects {}",
@@ -289,14 +293,19 @@ std::vector<at::Tensor> LocalTeam::views(const at::Tensor& memory) const {
   return views;
 }
 
-void LocalTeam::rebind(const at::Tensor& tensor, const Call& call) {
-  const auto segment = shm::Segment::find(tensor.const_data_ptr(), tensor.nbytes());
+std::shared_ptr<shm::Segment> LocalTeam::segment_of(const at::Tensor& tensor) {
+  auto segment = shm::Segment::find(tensor.const_data_ptr(), tensor.nbytes());
   if (!segment || segment->data() != tensor.const_data_ptr() ||
       segment->bytes() != tensor.nbytes()) {
     throw UsageError(
         "rebind: the tensor ({} bytes) is not the whole of what a group's allocate() returned",
         tensor.nbytes());
   }
+  return segment;
+}
+
+void LocalTeam::rebind(const at::Tensor& tensor, const Call& call) {
+  const auto segment = segment_of(tensor);
   run({.kind = shm::Kind::Bind}, call);
   std::string problem;
   try {

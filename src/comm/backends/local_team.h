@@ -46,6 +46,8 @@ class LocalTeam {
   at::Tensor allocate(int64_t bytes, const Call& call);
   // What every rank of the team has of memory from allocate(). Throws UsageError for other memory.
   std::vector<at::Tensor> views(const at::Tensor& memory) const;
+  // The segment whose whole memory `tensor` is. Throws UsageError if there is none.
+  static std::shared_ptr<shm::Segment> segment_of(const at::Tensor& tensor);
   // Collective: binds this process's segment, in fresh memory at its old address.
   void rebind(const at::Tensor& tensor, const Call& call);
 

@@ -63,6 +63,7 @@ class StagedBackend : public Backend {
   Traffic traffic() const override { return carrier_.traffic(); }
   GroupOptions options() const override { return carrier_.options(); }
   void abandon(const std::string& why) override { carrier_.abandon(why); }
+  void check(const Call& call) const override { carrier_.check(call); }
 
   std::shared_ptr<WorkState> start(Call call) override {
     if (!is_staged(call)) {
@@ -119,17 +120,21 @@ class StagedBackend : public Backend {
 
   // On the thread that starts the call.
   void prepare(Call& call) {
+    carrier_.check(call);
     is_used_ = true;
-    const at::Device device = (call.input.defined() ? call.input : call.output).device();
-    std::shared_ptr<device::Copies>& copies = copies_[device.index()];
-    if (!copies) {
-      copies = options_.make_copies(device);
-    }
-    call.staging = std::make_shared<Staging>(Staging{.copies = copies, .before = copies->now()});
+    abandon_on_error(carrier_, call, [&] {
+      const at::Device device = (call.input.defined() ? call.input : call.output).device();
+      std::shared_ptr<device::Copies>& copies = copies_[device.index()];
+      if (!copies) {
+        copies = options_.make_copies(device);
+      }
+      call.staging = std::make_shared<Staging>(Staging{.copies = copies, .before = copies->now()});
+    });
   }
 
   void await_queue(const Call& call) {
     if (is_used_ && !queue_.drain(call.deadline)) {
+      carrier_.abandon("operations before " + call.text() + " are still in flight");
       throw TimeoutError("{}: operations before it are still in flight after {}", call.text(),
                          base::to_text(call.timeout));
     }
@@ -141,6 +146,11 @@ class StagedBackend : public Backend {
       carrier_.run(call);
       return;
     }
+    carrier_.check(call);
+    abandon_on_error(carrier_, call, [&] { stage(call); });
+  }
+
+  void stage(const Call& call) {
     device::Copies& copies = *call.staging->copies;
     copies.after(device::Lane::ToHost, call.staging->before);
     copies.after(device::Lane::ToDevice, call.staging->before);
@@ -167,14 +177,12 @@ class StagedBackend : public Backend {
   }
 
   // Memory that the ranks of a host reduce where it lies. Every rank comes here with its first
-  // collective of this kind.
+  // collective of this kind, and announces that one: a peer whose tensor is not on a device does
+  // not come, and is told of this rank's call and not of memory that no user has asked for.
   std::array<Slot, kNumSlots>& slots(const Call& call) {
     if (!slots_[0].memory.defined()) {
       const int64_t bytes = kNumSlots * options_.piece_bytes;
-      Call allocation = part(call, Operation::Allocate);
-      allocation.part_of =
-          CallLabel{.operation = Operation::Allocate, .count = bytes, .sequence = call.sequence};
-      const at::Tensor memory = carrier_.allocate(bytes, allocation);
+      const at::Tensor memory = carrier_.allocate(bytes, part(call, Operation::Allocate));
       call.staging->copies->make_fast(memory);
       for (int64_t slot = 0; slot < kNumSlots; ++slot) {
         slots_[static_cast<size_t>(slot)].memory =
@@ -195,7 +203,8 @@ class StagedBackend : public Backend {
   }
 
   void wait_on_host(const device::MomentPtr& moment, const Call& call) {
-    if (!device::wait_for(*call.staging->copies, moment, call.deadline)) {
+    const auto look = [&] { carrier_.check(call); };
+    if (!device::wait_for(*call.staging->copies, moment, call.deadline, look)) {
       carrier_.abandon("its GPU has not finished what comes before " + call.text());
       throw TimeoutError(
           "{}: the GPU of rank {} has not finished what comes before it after {}; is it doing more "

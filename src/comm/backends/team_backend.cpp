@@ -31,6 +31,10 @@ void TeamBackend::abandon(const std::string& why) {
   }
 }
 
+void TeamBackend::check(const Call& call) const {
+  membership_->check(call);
+}
+
 int TeamBackend::rank() const {
   return membership_->rank();
 }
@@ -67,6 +71,7 @@ at::Tensor TeamBackend::allocate(int64_t bytes, const Call& call) {
 }
 
 void TeamBackend::rebind(const at::Tensor& tensor, const Call& call) {
+  LocalTeam::segment_of(tensor);  // a wrong one is refused before any other rank hears of it
   begin_memory_change(call);
   team_.rebind(tensor, call);
 }

@@ -27,6 +27,7 @@ class TeamBackend : public Backend {
   std::optional<Store> store() const override;
   GroupOptions options() const override { return options_.group; }
   void abandon(const std::string& why) override;
+  void check(const Call& call) const override;
 
   void run(Call call) override;
   at::Tensor allocate(int64_t bytes, const Call& call) override;

@@ -1,5 +1,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <lockstep/base/error.h>
@@ -143,6 +144,9 @@ class C10dBackend : public c10d::Backend {
         const int64_t count = parts[rank].numel();
         at::Tensor part = parts[rank].detach();
         part.copy_(flat.narrow(0, static_cast<int64_t>(rank) * count, count).view_as(part));
+      }
+      if (flat.is_cuda()) {  // this thread's stream still reads it when the caller lets it go
+        flat.record_stream(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(flat.device()));
       }
     };
     return wrap(c10d::OpType::ALLGATHER,

@@ -107,6 +107,7 @@ Group init(InitOptions options) {
   comm::check_backend_variables();
   device::load_cuda();  // before anybody makes a tensor there
   log::set_rank(launch.rank);
+  device::log_cuda();
   if (launch.size == 1) {
     log::info("comm", "init: a group of one ({}): collectives are no-ops", launch.source);
     return make_single_group();

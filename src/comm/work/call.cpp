@@ -80,9 +80,12 @@ std::string details(const CallLabel& label) {
   return "";
 }
 
+constexpr const char* kOnDevice = " on cuda";
+
 std::string bracketed(const CallLabel& label) {
   const std::string inside = details(label);
-  return inside.empty() ? "" : fmt::format(" ({})", inside);
+  const std::string brackets = inside.empty() ? "" : fmt::format(" ({})", inside);
+  return label.on_device ? brackets + kOnDevice : brackets;
 }
 
 }  // namespace
@@ -96,11 +99,32 @@ std::string CallLabel::text() const {
   return operation_name(operation) + number + bracketed(*this);
 }
 
+std::string disagreement_text(const RankCall& one, const RankCall& other) {
+  if (one.sequence != other.sequence) {
+    return fmt::format(
+        "ranks called different operations: rank {} {} as number {}, rank {} {} as number {}",
+        one.rank, one.signature, one.sequence, other.rank, other.signature, other.sequence);
+  }
+  const bool only_one_on_device = one.signature == other.signature + kOnDevice;
+  const bool only_other_on_device = other.signature == one.signature + kOnDevice;
+  return fmt::format(
+      "ranks called different operations as number {}: rank {} {}{}, rank {} {}{}{}", one.sequence,
+      one.rank, one.signature, only_other_on_device ? " on the CPU" : "", other.rank,
+      other.signature, only_one_on_device ? " on the CPU" : "",
+      only_one_on_device || only_other_on_device
+          ? "; the tensors of all ranks must be on a GPU, or all on the CPU: use .to(device)"
+          : "");
+}
+
 CallLabel Call::label() const {
   if (part_of) {
     return *part_of;
   }
-  CallLabel label{.operation = operation, .peer = peer, .tag = tag, .sequence = sequence};
+  CallLabel label{.operation = operation,
+                  .peer = peer,
+                  .tag = tag,
+                  .on_device = staging != nullptr && !is_message(),
+                  .sequence = sequence};
   if (reduces()) {
     label.reduce = reduce;
   }

@@ -38,13 +38,24 @@ struct CallLabel {
   int64_t count = 0;  // elements
   int peer = 0;       // the root, or the other end of a message
   int tag = 0;
+  bool on_device = false;  // its tensors are on CUDA, and travel in pieces; not said of messages
   int64_t sequence = 0;
 
-  // "all_reduce (sum, Float, 1001 elements)".
+  // "all_reduce (sum, Float, 1001 elements)", and " on cuda" after it if the tensors are there.
   std::string signature() const;
   // "all_reduce #12 (sum, Float, 1001 elements)": for errors.
   std::string text() const;
 };
+
+// A call, and the rank that made it.
+struct RankCall {
+  int rank = 0;
+  std::string signature;
+  int64_t sequence = 0;
+};
+
+// "ranks called different operations as number 7: rank 0 barrier, rank 2 all_reduce (...)".
+std::string disagreement_text(const RankCall& one, const RankCall& other);
 
 // One call, already checked.
 struct Call {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -41,6 +42,8 @@ void StreamOrder::join() {
     return;
   }
   if (state_->last) {
+    // The event goes to its device and back, and back would make a context where there is none.
+    const c10::DeviceGuard guard(current.device());
     c10::Event event(current.device_type());
     event.record(*state_->last);
     event.block(current);
