@@ -34,7 +34,8 @@ class MemoryDataset : public Dataset {
 
   Batch batch(std::span<const SampleKey> samples) const override {
     data::check_samples(samples, size());
-    return data::gathered(columns_, [&](const at::Tensor& column) { return gather_rows(column, samples); });
+    return data::gathered(columns_,
+                          [&](const at::Tensor& column) { return gather_rows(column, samples); });
   }
 
  private:

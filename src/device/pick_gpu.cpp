@@ -31,7 +31,7 @@ bool is_slurms_only_gpu(const base::Env& env, int num_gpus) {
 std::string who(int local_rank, int number) {
   return local_rank == number
              ? fmt::format("local rank {}", local_rank)
-             : fmt::format("local rank {}, which is number {} on this host (LOCKSTEP_GPU),",
+             : fmt::format("local rank {}, which is number {} on this host (LOCKSTEP_GPU_INDEX),",
                            local_rank, number);
 }
 
@@ -42,7 +42,7 @@ int pick_gpu(const base::Env& env, int num_gpus) {
   if (is_slurms_only_gpu(env, num_gpus)) {
     return 0;
   }
-  const int number = static_cast<int>(env.integer("LOCKSTEP_GPU", 0, INT_MAX).value_or(rank));
+  const int number = static_cast<int>(env.integer("LOCKSTEP_GPU_INDEX", 0, INT_MAX).value_or(rank));
   if (number < num_gpus) {
     return number;
   }

@@ -70,7 +70,7 @@ void set_own_names(const RankPlace& place, const JobIdentity& job,
   env["LOCKSTEP_JOB_ID"] = job.id;
   env["LOCKSTEP_JOB_SECRET"] = job.secret;
   env["LOCKSTEP_GENERATION"] = std::to_string(job.place.generation);
-  env["LOCKSTEP_GPU"] = std::to_string(place.gpu);
+  env["LOCKSTEP_GPU_INDEX"] = std::to_string(place.gpu);
   if (place.share_gpu) {
     env["LOCKSTEP_SHARE_GPU"] = "1";
   }

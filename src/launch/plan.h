@@ -68,7 +68,7 @@ struct RankPlace {
   int num_nodes = 1;
   int num_cores = 1;  // cores that the job may use on this host; OMP_NUM_THREADS divides them
   int ranks_on_host = 1;
-  int gpu = 0;             // LOCKSTEP_GPU
+  int gpu = 0;             // LOCKSTEP_GPU_INDEX
   bool share_gpu = false;  // LOCKSTEP_SHARE_GPU=1; false: as it was inherited
   std::string error_file;  // empty: TORCHELASTIC_ERROR_FILE is unset
 };

@@ -42,9 +42,11 @@ TEST(PickGpu, FollowsTheLocalRankOfEveryLauncher) {
       {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCAL_RANK", "0"}, {"CUDA_VISIBLE_DEVICES", "7"}}, 1, 0},
       {{{"LOCKSTEP_LOCAL_RANK", "2"}, {"SLURM_LOCALID", "1"}}, 4, 2},
       // The launcher's word counts: the rank sees its own GPU only, or its node is emulated.
-      {{{"LOCKSTEP_LOCAL_RANK", "3"}, {"LOCKSTEP_GPU", "0"}}, 1, 0},
-      {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCKSTEP_GPU", "3"}}, 4, 3},
-      {{{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU", "3"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 2, 1},
+      {{{"LOCKSTEP_LOCAL_RANK", "3"}, {"LOCKSTEP_GPU_INDEX", "0"}}, 1, 0},
+      {{{"LOCKSTEP_LOCAL_RANK", "1"}, {"LOCKSTEP_GPU_INDEX", "3"}}, 4, 3},
+      {{{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU_INDEX", "3"}, {"LOCKSTEP_SHARE_GPU", "1"}},
+       2,
+       1},
       {{{"LOCAL_RANK", "5"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 2, 1},
       {{{"LOCAL_RANK", "4"}, {"LOCKSTEP_SHARE_GPU", "1"}}, 1, 0},
   };
@@ -77,7 +79,7 @@ std::string refusal(const Variables& variables, int num_gpus) {
 
 // On emulated nodes LOCAL_RANK repeats; two ranks must not meet on one GPU because of it.
 TEST(PickGpu, RanksOfTwoEmulatedNodesDoNotShareByAccident) {
-  const std::string text = refusal({{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU", "1"}}, 1);
+  const std::string text = refusal({{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU_INDEX", "1"}}, 1);
   EXPECT_NE(text.find("local rank 0, which is number 1 on this host"), std::string::npos) << text;
   EXPECT_NE(text.find("start at most one rank on this host"), std::string::npos) << text;
 }
@@ -85,7 +87,7 @@ TEST(PickGpu, RanksOfTwoEmulatedNodesDoNotShareByAccident) {
 // `srun --gpus-per-task=1 lockstep run --nproc-per-node 2`: both would have taken Slurm's GPU 0.
 TEST(PickGpu, RanksInsideASlurmTaskDoNotShareByAccident) {
   EXPECT_NE(refusal({{"LOCKSTEP_LOCAL_RANK", "1"},
-                     {"LOCKSTEP_GPU", "1"},
+                     {"LOCKSTEP_GPU_INDEX", "1"},
                      {"SLURM_LOCALID", "0"},
                      {"SLURM_GPUS_PER_TASK", "1"}},
                     1),
@@ -95,7 +97,7 @@ TEST(PickGpu, RanksInsideASlurmTaskDoNotShareByAccident) {
 }
 
 TEST(PickGpu, ALocalRankThatIsNoNumberIsNamed) {
-  EXPECT_THROW(pick_gpu(env_of({{"LOCKSTEP_GPU", "-1"}}), 2), UsageError);
+  EXPECT_THROW(pick_gpu(env_of({{"LOCKSTEP_GPU_INDEX", "-1"}}), 2), UsageError);
   EXPECT_THROW(pick_gpu(env_of({{"LOCAL_RANK", "one"}}), 2), UsageError);
 }
 

@@ -99,18 +99,15 @@ struct Batch {
 
 // The input (0) and the target (1): `auto [input, target] = batch;` and the same in a loop's head.
 template <size_t Index>
-  requires(Index < 2)
-const at::Tensor& get(const Batch& batch) {
+requires(Index < 2) const at::Tensor& get(const Batch& batch) {
   return Index == 0 ? batch.input : batch.target;
 }
 template <size_t Index>
-  requires(Index < 2)
-at::Tensor& get(Batch& batch) {
+requires(Index < 2) at::Tensor& get(Batch& batch) {
   return Index == 0 ? batch.input : batch.target;
 }
 template <size_t Index>
-  requires(Index < 2)
-at::Tensor&& get(Batch&& batch) {
+requires(Index < 2) at::Tensor && get(Batch&& batch) {
   return std::move(Index == 0 ? batch.input : batch.target);
 }
 

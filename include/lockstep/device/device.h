@@ -30,7 +30,7 @@ bool cuda_is_available();
 // can.
 std::string cuda_problem();
 
-// The GPU of this rank: the one that `lockstep run` dealt it (LOCKSTEP_GPU), or else number
+// The GPU of this rank: the one that `lockstep run` dealt it (LOCKSTEP_GPU_INDEX), or else number
 // LOCAL_RANK of those that it sees; the CPU if it sees none, which LOCKSTEP_DEVICE=cuda forbids.
 //
 // Throws UsageError if LOCKSTEP_DEVICE is not auto, cpu or cuda; if it is cuda and there is no GPU;

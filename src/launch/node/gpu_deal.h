@@ -19,7 +19,7 @@ struct GpuDealOptions {
 
 struct RankGpu {
   std::optional<std::string> visible;  // its CUDA_VISIBLE_DEVICES; nothing: as it was
-  int number = 0;                      // LOCKSTEP_GPU: its GPU, of those that it sees
+  int number = 0;                      // LOCKSTEP_GPU_INDEX: its GPU, of those that it sees
 };
 
 // One per rank, node by node. Ranks are dealt GPUs in order, over all emulated nodes: LOCAL_RANK

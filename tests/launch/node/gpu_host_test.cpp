@@ -92,8 +92,9 @@ TEST_F(GpuHost, EmulatedNodesSeeGpusOfTheirOwn) {
 
 TEST_F(GpuHost, RanksAreToldTheirGpu) {
   const auto told = [&](const std::string& flags) {
-    return lines(shell(fmt::format("{} run --no-prefix {} sh -c 'echo $LOCAL_RANK $LOCKSTEP_GPU "
-                                   "${{CUDA_VISIBLE_DEVICES-unset}} ${{LOCKSTEP_SHARE_GPU-unset}}'",
+    return lines(shell(fmt::format("{} run --no-prefix {} sh -c 'echo $LOCAL_RANK "
+                                   "$LOCKSTEP_GPU_INDEX ${{CUDA_VISIBLE_DEVICES-unset}} "
+                                   "${{LOCKSTEP_SHARE_GPU-unset}}'",
                                    lockstep_program(), flags))
                      .out);
   };

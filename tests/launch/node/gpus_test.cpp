@@ -209,14 +209,14 @@ TEST(PlanNodes, GivesRanksTheirGpu) {
         .workers.at(0)
         .env;
   };
-  const Names plain = env_of({}, {"LOCKSTEP_GPU=7", "CUDA_VISIBLE_DEVICES="});
-  EXPECT_THAT(plain, AllOf(Contains("LOCKSTEP_GPU=1"), Contains("CUDA_VISIBLE_DEVICES="),
+  const Names plain = env_of({}, {"LOCKSTEP_GPU_INDEX=7", "CUDA_VISIBLE_DEVICES="});
+  EXPECT_THAT(plain, AllOf(Contains("LOCKSTEP_GPU_INDEX=1"), Contains("CUDA_VISIBLE_DEVICES="),
                            Not(Contains(StartsWith("LOCKSTEP_SHARE_GPU")))));
   EXPECT_THAT(env_of({}, {"LOCKSTEP_SHARE_GPU=0"}), Contains("LOCKSTEP_SHARE_GPU=0"));
   EXPECT_THAT(env_of({.share_gpu = true}, {"LOCKSTEP_SHARE_GPU=0"}),
               AllOf(Contains("LOCKSTEP_SHARE_GPU=1"), Not(Contains("LOCKSTEP_SHARE_GPU=0"))));
   EXPECT_THAT(env_of({.virtual_local_rank = true}, {"CUDA_VISIBLE_DEVICES=5,7"}),
-              AllOf(Contains("CUDA_VISIBLE_DEVICES=7"), Contains("LOCKSTEP_GPU=0"),
+              AllOf(Contains("CUDA_VISIBLE_DEVICES=7"), Contains("LOCKSTEP_GPU_INDEX=0"),
                     Contains("LOCAL_RANK=0"), Not(Contains("CUDA_VISIBLE_DEVICES=5,7"))));
 }
 
