@@ -169,14 +169,21 @@ TEST_P(StagedFailure, ABusyDeviceDoesNotHideADeath) {
       [](Group& job) {
         Store store = job.store();
         const std::string key = job.backend_name() + "/waits for its device";
+        const auto is_armed = std::make_shared<bool>(false);
         LateHooks hooks;
         if (job.rank() == 1) {
-          hooks.before_copy = [store, key]() mutable { store.set(key, "yes"); };
+          hooks.before_copy = [store, key, is_armed]() mutable {
+            if (*is_armed) {
+              store.set(key, "yes");
+            }
+          };
         }
         auto group = std::make_unique<Group>(
             make_staged_group(job, {.name = "busy", .hooks = std::move(hooks)}));
+        group->all_reduce(
+            at::ones({100'000}));  // memory to stage in, which all ranks make together
+        *is_armed = true;
         const auto stuck = job.rank() == 1 ? std::make_unique<StuckStream>() : nullptr;
-        group->barrier();
         if (job.rank() == 2) {
           store.get(key);
           testing_support::die_now();
