@@ -327,8 +327,9 @@ TEST_P(Cuda, MemoryIsKeptUntilTheLastCopy) {
 TEST_P(Cuda, ALeafCanBeReduced) {
   run(2, [](Group& group) {
     ASSERT_EQ(cuda_problem(), "");
-    const at::Tensor x = at::full({3}, static_cast<float>(group.rank() + 1),
-                                  at::TensorOptions(gpu()).requires_grad(true));
+    const at::Tensor x =
+        at::full({3}, static_cast<float>(group.rank() + 1), at::TensorOptions(gpu()))
+            .set_requires_grad(true);
     const at::Tensor loss = (x * x).sum();
     const auto version = x._version();
     group.all_reduce(x);
