@@ -12,6 +12,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <CLI/CLI.hpp>
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/nn/module.h>
@@ -25,11 +26,13 @@
 #include "base/config.h"
 #include "base/env.h"
 #include "comm/start/launch_env.h"
+#include "leave_gpu_alone.h"
 #include "told_once.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/model_files.h"
 #include "train/recipes/recipe.h"
+#include "train/run_device.h"
 
 namespace lockstep {
 namespace {
@@ -60,10 +63,13 @@ struct EvalRequest {
   std::optional<std::string> export_to;
   train::GenerateOptions generate;
   int64_t batch_size = 16;
+  std::string device = "auto";
   bool raw = false;
   bool json = false;
   std::string help;
 
+  // An export moves bytes and computes nothing.
+  bool computes() const { return prompt || text || judges(); }
   bool judges() const { return !prompt && !text && !export_to; }
 };
 
@@ -106,6 +112,9 @@ EvalRequest parse_eval_request(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--batch-size", request.batch_size, "Samples at a time (16)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--device", request.device,
+                 "auto (a GPU if every rank can have one), cpu or cuda (auto)")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_flag("--raw", request.raw,
                "The parameters of the last step, not their average (train.ema_decay)");
   app.add_flag("--json", request.json, "Print one JSON object and nothing else");
@@ -193,7 +202,8 @@ void export_model(const train::Ingredients& made, const std::string& path) {
   train::export_pretrained(*made.exports, made.files, path);
 }
 
-std::string generated(const train::Ingredients& made, const EvalRequest& request) {
+std::string generated(const train::Ingredients& made, const EvalRequest& request,
+                      at::Device device) {
   if (!made.next_token_logits || !made.encode) {
     throw UsageError(
         "this recipe's model writes no text: --generate is for mytransformer and gpt2, "
@@ -201,10 +211,14 @@ std::string generated(const train::Ingredients& made, const EvalRequest& request
   }
   train::GenerateOptions options = request.generate;
   options.max_positions = made.max_positions;
-  return made.decode(generate(made.encode(*request.prompt), made.next_token_logits, options));
+  const auto logits = [&](const at::Tensor& ids_BT) {
+    return made.next_token_logits(ids_BT.to(device));
+  };
+  return made.decode(generate(made.encode(*request.prompt), logits, options));
 }
 
-std::vector<float> embedding(const train::Ingredients& made, const std::string& text) {
+std::vector<float> embedding(const train::Ingredients& made, const std::string& text,
+                             at::Device device) {
   if (!made.embed) {
     throw UsageError(
         "this recipe's model has no embeddings of texts: --embed is for bert-classify");
@@ -212,12 +226,17 @@ std::vector<float> embedding(const train::Ingredients& made, const std::string& 
   const std::vector<int64_t> ids = made.encode(text);
   const at::Tensor ids_BT = at::empty({1, static_cast<int64_t>(ids.size())}, at::kLong);
   std::copy(ids.begin(), ids.end(), ids_BT.mutable_data_ptr<int64_t>());
-  const at::Tensor vector_BE = made.embed(ids_BT).contiguous();
+  const at::Tensor vector_BE = made.embed(ids_BT.to(device)).cpu().contiguous();
   const auto* data = vector_BE.const_data_ptr<float>();
   return {data, data + vector_BE.numel()};
 }
 
-void judge(const EvalRequest& request, train::Ingredients& made, Group& group,
+struct Place {
+  Group& group;
+  at::Device device;
+};
+
+void judge(const EvalRequest& request, train::Ingredients& made, Place place,
            nlohmann::ordered_json& json) {
   if (!made.data.held_out) {
     throw UsageError(
@@ -225,7 +244,8 @@ void judge(const EvalRequest& request, train::Ingredients& made, Group& group,
         "held-out data of its own with --set");
   }
   const Evaluation evaluation =
-      train::evaluate(*made.task, made.data.held_out, group, {.batch_size = request.batch_size});
+      train::evaluate(*made.task, made.data.held_out, place.group,
+                      {.batch_size = request.batch_size, .device = place.device});
   json["loss"] = evaluation.loss;
   json["counted"] = evaluation.num_counted;
   if (evaluation.num_correct >= 0) {
@@ -233,6 +253,16 @@ void judge(const EvalRequest& request, train::Ingredients& made, Group& group,
   } else {
     json["perplexity"] = std::exp(evaluation.loss);
   }
+}
+
+at::Device device_of(const EvalRequest& request, Group& group) {
+  if (!request.computes()) {
+    return at::kCPU;
+  }
+  const at::Device device = train::choose_device(
+      group, {.wanted = train::parse_train_device(request.device), .setting = "--device"});
+  train::prepare_device(device, {});
+  return device;
 }
 
 nlohmann::ordered_json answer(const EvalRequest& request, Group& group) {
@@ -244,19 +274,22 @@ nlohmann::ordered_json answer(const EvalRequest& request, Group& group) {
   const train::ModelFiles kept = kept_files(*checkpoint, request, group);
   train::Ingredients made =
       recipe->make(group, {.kept = &kept, .with_data = request.judges(), .judges_only = true});
+  const at::Device device = device_of(request, group);
+  const c10::OptionalDeviceGuard current(train::gpu_of(device));
   load_model(*checkpoint, *made.task->module(), request.raw, group);
+  made.task->move_to(device);
   nlohmann::ordered_json json;
   json["checkpoint"] = checkpoint->path();
   json["recipe"] = recipe->name();
   json["step"] = checkpoint->info().step;
   if (request.judges()) {
-    judge(request, made, group, json);
+    judge(request, made, {group, device}, json);
   }
   if (request.prompt) {
-    json["text"] = generated(made, request);
+    json["text"] = generated(made, request, device);
   }
   if (request.text) {
-    json["embedding"] = embedding(made, *request.text);
+    json["embedding"] = embedding(made, *request.text, device);
   }
   if (request.export_to) {
     if (group.rank() == 0) {
@@ -308,6 +341,9 @@ int eval_command(int argc, char** argv) {
       fmt::print("{}", request.help);
     }
     return 0;
+  }
+  if (mistake || request.device == "cpu" || !request.computes()) {
+    leave_gpu_alone();
   }
   Group group = init();
   nlohmann::ordered_json json;

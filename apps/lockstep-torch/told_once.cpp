@@ -41,6 +41,8 @@ int told_once(const std::string& command, Group& group, const std::function<void
     work();
   } catch (const CommError&) {
     throw;  // there is nobody to agree with
+  } catch (const OutOfMemoryError&) {
+    throw;  // the others are in the middle of a step, in which they lose this rank
   } catch (const UsageError& error) {
     mistake = error.what();
     code = 2;

@@ -24,6 +24,7 @@
 #include "comm/start/launch_env.h"
 #include "data/cat_pictures.h"
 #include "data/picture_text.h"
+#include "leave_gpu_alone.h"
 #include "models/parameter_hash.h"
 #include "told_once.h"
 #include "train/recipes/recipe.h"
@@ -66,6 +67,7 @@ struct Flags {
   std::vector<std::string> settings;
   int64_t max_time_s = -1;
   int shards = -1;
+  std::string device;
   bool allow_other_bits = false;
   bool allow_other_data = false;
 };
@@ -78,6 +80,10 @@ void add_flags(CLI::App& app, TrainRequest& request, Flags& flags) {
       ->type_name("SECTION.KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--device", flags.device,
+                 "The same as --set train.device=auto|cpu|cuda: cuda is this rank's GPU, auto is "
+                 "it where every rank can have one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--shards", flags.shards,
                  "The same as --set train.shards=S: equal bits on any number of ranks up to S")
       ->type_name("S");
@@ -112,6 +118,9 @@ TrainRequest parse_train_request(int argc, char** argv) {
   base::Config config = base::Config::from_file(request.recipe_path);
   for (const std::string& setting : flags.settings) {
     config.set(setting);
+  }
+  if (!flags.device.empty()) {
+    config.set("train.device=" + flags.device);
   }
   if (app.count("--shards") > 0) {
     config.set(fmt::format("train.shards={}", flags.shards));
@@ -202,7 +211,8 @@ void tell_start(const TrainRequest& request, const train::Ingredients& made, con
                                 .rank_samples = num_samples / group.size(),
                                 .num_samples = num_samples,
                                 .samples = made.samples,
-                                .threads = trainer.threads()}));
+                                .threads = trainer.threads(),
+                                .device = trainer.device()}));
 }
 
 // What the first save of the run would find wrong with the place for checkpoints.
@@ -311,6 +321,9 @@ int train_command(int argc, char** argv) {
       fmt::print("{}", request.show ? show_text() : request.help);
     }
     return 0;
+  }
+  if (mistake || request.recipe->options().device == TrainDevice::Cpu) {
+    leave_gpu_alone();
   }
   Group group = init();
   const int code = told_once("train", group, [&] {

@@ -55,6 +55,7 @@
 #include <lockstep/models/resnet.h>
 #include <lockstep/tokenizers/tokenizer.h>
 #include <lockstep/train/parameter_group.h>
+#include <lockstep/train/task.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/weights/save.h>
 #include <lockstep/weights/weights.h>

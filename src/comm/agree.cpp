@@ -11,7 +11,7 @@ namespace lockstep::comm {
 
 namespace {
 
-enum class ErrorKind : char { Usage = 'U', Format = 'F', Io = 'I', Other = 'O' };
+enum class ErrorKind : char { Usage = 'U', Format = 'F', Io = 'I', Memory = 'M', Other = 'O' };
 
 // The kind as a letter, then the message.
 std::string described(const std::exception_ptr& error) {
@@ -26,6 +26,8 @@ std::string described(const std::exception_ptr& error) {
     return text(ErrorKind::Format, e.what());
   } catch (const IoError& e) {
     return text(ErrorKind::Io, e.what());
+  } catch (const OutOfMemoryError& e) {
+    return text(ErrorKind::Memory, e.what());
   } catch (const std::exception& e) {
     return text(ErrorKind::Other, e.what());
   } catch (...) {
@@ -42,6 +44,8 @@ std::string described(const std::exception_ptr& error) {
       throw FormatError(text);
     case ErrorKind::Io:
       throw IoError(text);
+    case ErrorKind::Memory:
+      throw OutOfMemoryError(text);
     case ErrorKind::Other:
       break;
   }

@@ -148,7 +148,10 @@ Batch Batch::to(at::Device device, BatchCopyOptions options) const {
 }
 
 Batch Batch::pin_memory() const {
-  return map([](const at::Tensor& tensor) { return tensor.pin_memory(); });
+  // Dense first: pinned in strides, it would be copied again, and an expanded tensor cannot be.
+  return map([](const at::Tensor& tensor) {
+    return tensor.is_cpu() ? tensor.contiguous().pin_memory() : tensor;
+  });
 }
 
 }  // namespace lockstep

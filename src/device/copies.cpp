@@ -150,6 +150,14 @@ class StreamCopies final : public Copies {
     copy_on(stream(lane), to, from);
   }
 
+  at::Tensor memory_of_lane(at::IntArrayRef sizes, at::ScalarType type) override {
+    const c10::StreamGuard guard(to_device_);
+    return at::empty(sizes, at::TensorOptions(device_).dtype(type));
+  }
+  void current_uses(const at::Tensor& memory) override {
+    memory.record_stream(runtime_.getStream(device_));
+  }
+
   MomentPtr copy_apart(const at::Tensor& to, const at::Tensor& from,
                        const MomentPtr& moment) override {
     const c10::Stream apart = runtime_.getStreamFromGlobalPool(device_);

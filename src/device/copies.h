@@ -41,6 +41,12 @@ class Copies {
   // What has been queued on the lane.
   virtual MomentPtr reached(Lane lane) = 0;
 
+  // Memory of the device for copies of Lane::ToDevice, which need not wait for what was queued
+  // elsewhere before they write it. Whoever uses it on another stream calls current_uses(), so that
+  // it is not given to anybody else before that stream is done with it.
+  virtual at::Tensor memory_of_lane(at::IntArrayRef sizes, at::ScalarType type) = 0;
+  virtual void current_uses(const at::Tensor& memory) = 0;
+
   // A copy beside the lanes, after `moment`, with both tensors kept until it is done. Returns when
   // that is.
   virtual MomentPtr copy_apart(const at::Tensor& to, const at::Tensor& from,

@@ -4,7 +4,23 @@
 
 #include <lockstep/models/loss.h>
 
+#include "models/shifted_labels.h"
+
 namespace lockstep {
+namespace models {
+
+at::Tensor shifted_labels(const at::Tensor& labels_BT) {
+  at::Tensor shifted_BT = labels_BT.roll(-1, 1);
+  shifted_BT.select(1, -1).fill_(kIgnoredLabel);
+  return shifted_BT;
+}
+
+NextTokens next_tokens(const at::Tensor& logits_BTV, const at::Tensor& labels_BT) {
+  return logits_BTV.is_cpu() ? NextTokens{logits_BTV.slice(1, 0, -1), labels_BT.slice(1, 1)}
+                             : NextTokens{logits_BTV, shifted_labels(labels_BT)};
+}
+
+}  // namespace models
 
 at::Tensor masked_token_loss(const at::Tensor& logits_BTV, const at::Tensor& labels_BT) {
   return at::cross_entropy_loss(logits_BTV.flatten(0, 1), labels_BT.flatten(), {},
@@ -12,7 +28,8 @@ at::Tensor masked_token_loss(const at::Tensor& logits_BTV, const at::Tensor& lab
 }
 
 at::Tensor next_token_loss(const at::Tensor& logits_BTV, const at::Tensor& labels_BT) {
-  return masked_token_loss(logits_BTV.slice(1, 0, -1), labels_BT.slice(1, 1));
+  const models::NextTokens next = models::next_tokens(logits_BTV, labels_BT);
+  return masked_token_loss(next.logits_BTV, next.labels_BT);
 }
 
 }  // namespace lockstep

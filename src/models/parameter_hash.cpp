@@ -8,7 +8,7 @@ namespace lockstep::models {
 namespace {
 
 void add(base::Fnv1a& hash, const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().contiguous();
+  const at::Tensor dense = tensor.detach().cpu().contiguous();
   hash.add({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
 }
 

@@ -95,7 +95,12 @@ ResNetImpl::ResNetImpl(ResNetOptions options)
 }
 
 at::Tensor ResNetImpl::forward(const at::Tensor& pictures_BCHW) {
-  at::Tensor x_BCHW = at::relu(bn1_->forward(conv1_->forward(pictures_BCHW)));
+  // GPUs convolve fastest with the channels of a pixel beside each other; all that follows keeps
+  // that layout.
+  at::Tensor x_BCHW = pictures_BCHW.is_cpu()
+                          ? pictures_BCHW
+                          : pictures_BCHW.contiguous(at::MemoryFormat::ChannelsLast);
+  x_BCHW = at::relu(bn1_->forward(conv1_->forward(x_BCHW)));
   x_BCHW = at::max_pool2d(x_BCHW, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   for (const auto& block : blocks_) {
     x_BCHW = block->forward(x_BCHW);

@@ -6,6 +6,7 @@
 
 #include "ddp/model_check.h"
 #include "train/option_ranges.h"
+#include "train/run_device.h"
 
 namespace lockstep::train {
 namespace {
@@ -115,6 +116,8 @@ std::vector<std::string> describe(const TrainerOptions& options, const TrainerDa
       fmt::format("max_steps = {}", options.max_steps),
       fmt::format("max_time = {} s", options.max_time.count()),
       fmt::format("early_stop = {}", options.early_stop),
+      fmt::format("device = {}", setting_name(options.device)),
+      fmt::format("deterministic = {}", options.deterministic),
       fmt::format("precision = {}", name_of(options.precision)),
       fmt::format("seed = {}", options.seed),
       fmt::format("optimizer = {}", name_of(options.optimizer)),

@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/data/loader.h>
 
+#include "comm/agree.h"
+#include "train/device_batches.h"
+#include "train/step/out_of_memory.h"
 #include "train/step/precision.h"
+#include "train/tally.h"
 
 namespace lockstep::train {
 namespace {
@@ -30,7 +33,44 @@ class EvalMode {
   bool was_training_;
 };
 
-constexpr int64_t kColumns = 3;  // of a batch: sum of losses, counted, correct
+// The samples of this rank: every size()-th batch.
+std::vector<int64_t> own_samples(const Dataset& data, const Group& group, int64_t batch_size) {
+  std::vector<int64_t> mine;
+  for (int64_t first = group.rank() * batch_size; first < data.size();
+       first += group.size() * batch_size) {
+    for (int64_t i = first; i < std::min(first + batch_size, data.size()); ++i) {
+      mine.push_back(i);
+    }
+  }
+  return mine;
+}
+
+using FindFault = std::function<void()>;
+
+// A loss that is not a number may be the sign of a fault in the data.
+void find_faults(Group& group, const at::Tensor& table, const std::vector<FindFault>& all) {
+  if (table.select(1, Tally::Loss).isfinite().all().item<bool>()) {
+    return;
+  }
+  comm::throw_together(group, comm::caught([&] {
+                         for (const FindFault& find_fault : all) {
+                           find_fault();
+                         }
+                       }));
+}
+
+Evaluation sum_of(const at::Tensor& table) {
+  const auto* row = table.const_data_ptr<double>();
+  double loss = 0, counted = 0, correct = 0;
+  for (int64_t batch = 0; batch < table.size(0); ++batch, row += Tally::NumColumns) {
+    loss += row[Tally::Loss];
+    counted += row[Tally::Counted];
+    correct += row[Tally::Correct];
+  }
+  return {.loss = loss / counted,  // of nothing: NaN, which is neither good nor bad
+          .num_counted = static_cast<int64_t>(counted),
+          .num_correct = correct >= 0 ? static_cast<int64_t>(correct) : -1};
+}
 
 }  // namespace
 
@@ -38,43 +78,36 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
                     const EvaluateOptions& options) {
   const at::NoGradGuard no_grad;
   const EvalMode eval_mode(task.module());
-  const Autocast autocast(options.precision);
+  const Autocast autocast(options.precision, options.device.type());
   const int64_t num_batches = (data->size() + options.batch_size - 1) / options.batch_size;
-  std::vector<int64_t> mine;  // every size()-th batch
-  for (int64_t batch = group.rank(); batch < num_batches; batch += group.size()) {
-    const int64_t end = std::min((batch + 1) * options.batch_size, data->size());
-    for (int64_t i = batch * options.batch_size; i < end; ++i) {
-      mine.push_back(i);
-    }
-  }
-  const at::Tensor table = at::zeros({num_batches, kColumns}, at::kDouble);
-  auto* rows = table.mutable_data_ptr<double>();
-  Loader loader(data, {.num_workers = options.workers});
-  loader.start(std::move(mine), options.batch_size, 0, 0);
-  for (int64_t batch = group.rank(); batch < num_batches; batch += group.size()) {
-    const auto samples = loader.next();
+  Tally tally(num_batches);
+  std::vector<FindFault> all_find_faults;
+  DeviceBatches batches(data, {.workers = options.workers, .device = options.device});
+  batches.start(own_samples(*data, group, options.batch_size), options.batch_size, 0, 0);
+  const auto judge = [&](int64_t batch) {
+    const auto samples = batches.next();
     LOCKSTEP_CHECK(samples.has_value(), "batch {} of {} did not come", batch, num_batches);
-    const TaskOutput output = task.forward(*samples);
-    double* row = rows + batch * kColumns;
-    const int64_t counted = num_counted(output, *samples);
-    row[0] = counted == 0 ? 0 : output.loss.item<double>() * static_cast<double>(counted);
-    row[1] = static_cast<double>(counted);
-    row[2] = static_cast<double>(output.num_correct);
+    TaskOutput output = task.forward(*samples);
+    tally.add_sum(batch, output, *samples);
+    if (output.find_fault) {
+      all_find_faults.push_back(std::move(output.find_fault));
+    }
+    batches.fetch_ahead();
+  };
+  const auto advice = [&] {
+    return MemoryAdvice{
+        .what = fmt::format("the evaluation, a batch of {} samples at a time,", options.batch_size),
+        .way_out =
+            "make the batches smaller: lower train.batch_size or raise train.accumulate, or "
+            "lower --batch-size of `lockstep eval`"};
+  };
+  for (int64_t batch = group.rank(); batch < num_batches; batch += group.size()) {
+    explain_out_of_memory([&] { judge(batch); }, advice);
   }
+  const at::Tensor table = tally.read();
   group.all_reduce(table);  // the other ranks' rows are zeros here: nothing is rounded
-  double loss = 0, counted = 0, correct = 0;
-  for (int64_t batch = 0; batch < num_batches; ++batch) {
-    loss += rows[batch * kColumns];
-    counted += rows[batch * kColumns + 1];
-    correct += rows[batch * kColumns + 2];
-  }
-  return {.loss = loss / counted,  // of nothing: NaN, which is neither good nor bad
-          .num_counted = static_cast<int64_t>(counted),
-          .num_correct = correct >= 0 ? static_cast<int64_t>(correct) : -1};
-}
-
-int64_t num_counted(const TaskOutput& output, const Batch& batch) {
-  return output.num_counted >= 0 ? output.num_counted : batch.num_samples();
+  find_faults(group, table, all_find_faults);
+  return sum_of(table);
 }
 
 }  // namespace lockstep::train

@@ -12,14 +12,12 @@ struct EvaluateOptions {
   int64_t batch_size = 1;
   int workers = 2;
   Precision precision = Precision::Float32;
+  at::Device device = at::kCPU;  // of the module
 };
 
 // Collective. The batches are the same ones whatever the number of ranks, and are summed in their
 // own order: so is the result, bit for bit. The module is left in the mode it was in.
 Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& data, Group& group,
                     const EvaluateOptions& options);
-
-// TaskOutput::num_counted, or the samples of the batch where a task does not say.
-int64_t num_counted(const TaskOutput& output, const Batch& batch);
 
 }  // namespace lockstep::train

@@ -21,7 +21,7 @@ int64_t choose_token(const at::Tensor& logits_V, const GenerateOptions& options,
     return logits_V.argmax().item<int64_t>();
   }
   const auto [sorted_V, order_V] =
-      at::sort((logits_V.to(at::kDouble) / options.temperature).softmax(0), 0, true);
+      at::sort((logits_V.cpu().to(at::kDouble) / options.temperature).softmax(0), 0, true);
   const auto* shares = sorted_V.contiguous().const_data_ptr<double>();
   const int64_t num_all = sorted_V.size(0);
   int64_t limit = options.top_k > 0 ? std::min(options.top_k, num_all) : num_all;

@@ -82,9 +82,10 @@ int RunReport::num_nodes() const {
 }
 
 std::string start_line(const RankStart& start) {
-  return fmt::format("rank {} of {} on node {}, pid {}: trains on {} of {} {} per epoch, {}",
+  const std::string gpu = start.device.is_cpu() ? "" : ", " + start.device.str();
+  return fmt::format("rank {} of {} on node {}, pid {}: trains on {} of {} {} per epoch, {}{}",
                      start.rank, start.num_ranks, start.node, start.pid, start.rank_samples,
-                     start.num_samples, start.samples, count(start.threads, "thread"));
+                     start.num_samples, start.samples, count(start.threads, "thread"), gpu);
 }
 
 std::string step_line(const StepReport& report, const std::string& samples) {

@@ -19,6 +19,7 @@ struct RankStart {
   int64_t num_samples = 0;   // that all ranks train on
   std::string samples = "samples";
   int threads = 1;
+  at::Device device = at::kCPU;
 };
 
 // What is known of a run at its end.

@@ -248,6 +248,7 @@ CheckpointInfo TrainState::info(const TrainerOptions& options) const {
   info.values["step"] = fmt::format("{}", progress.step);
   info.values["shards"] = fmt::format("{}", progress.shards);
   info.values["threads"] = fmt::format("{}", progress.threads);
+  info.values["device"] = progress.device;
   info.values["best"] = best_text(progress.best);
   info.values["stale_evaluations"] = fmt::format("{}", progress.num_stale);
   info.values["bad_steps"] = bad_steps.state();

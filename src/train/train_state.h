@@ -29,7 +29,8 @@ class ParameterAverage;
 struct Progress {
   int64_t step = 0;
   int shards = 0;
-  int threads = 0;  // per rank
+  int threads = 0;             // per rank
+  std::string device = "cpu";  // its kind: see kind_of()
   std::optional<Evaluation> best;
   int64_t num_stale = 0;  // evaluations since then
 };

@@ -2,14 +2,13 @@
 #include <bit>
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/comm/requests.h>
-#include <lockstep/data/loader.h>
 #include <lockstep/train/trainer.h>
 
 #include "base/stopwatch.h"
@@ -18,7 +17,10 @@
 #include "train/check_run.h"
 #include "train/data_fingerprint.h"
 #include "train/data_order.h"
+#include "train/device_batches.h"
 #include "train/evaluate.h"
+#include "train/run_device.h"
+#include "train/step/out_of_memory.h"
 #include "train/step/schedule.h"
 #include "train/step/step.h"
 #include "train/threads.h"
@@ -37,26 +39,6 @@ std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& gr
 }
 
 }  // namespace
-
-TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
-                    double label_smoothing) {
-  const at::Tensor is_wrong_B = target_B.ge(logits_BV.size(1))
-                                    .logical_or(target_B.lt(0))
-                                    .logical_and(target_B.ne(kCorruptTarget));
-  if (is_wrong_B.any().item<bool>()) {
-    throw UsageError("classify: the label {} is not in [0, {}), the classes of the logits",
-                     target_B.masked_select(is_wrong_B)[0].item<int64_t>(), logits_BV.size(1));
-  }
-  const at::Tensor counts_B = target_B.ge(0);
-  const auto num_counted = counts_B.sum().item<int64_t>();
-  // All samples of this piece may be unreadable: a loss of 0 with gradients of 0, not of 0 / 0.
-  const at::Tensor loss = num_counted == 0
-                              ? logits_BV.sum() * 0
-                              : at::cross_entropy_loss(logits_BV, target_B, {}, at::Reduction::Mean,
-                                                       kCorruptTarget, label_smoothing);
-  const at::Tensor correct_B = logits_BV.argmax(1).eq(target_B).logical_and(counts_B);
-  return {.loss = loss, .num_counted = num_counted, .num_correct = correct_B.sum().item<int64_t>()};
-}
 
 bool TrainResult::same_bits() const {
   return std::all_of(parameter_hashes.begin(), parameter_hashes.end(),
@@ -88,8 +70,9 @@ class Trainer::Impl {
     }
     pieces_ = train::cut_into_pieces(options_, progress_.shards, group_.rank(), group_.size());
     order_ = std::make_unique<train::DataOrder>(data_.train->size(), options_.seed, pieces_);
-    runner_ = std::make_unique<train::StepRunner>(task_, group_, options_, pieces_);
-    loader_ = std::make_unique<Loader>(data_.train, LoaderOptions{.num_workers = options_.workers});
+    move_to_device();
+    batches_ = std::make_unique<train::DeviceBatches>(
+        data_.train, train::BatchesOptions{.workers = options_.workers, .device = device_});
     num_steps_ = options_.epochs * order_->steps_per_epoch();
     if (options_.max_steps > 0) {
       num_steps_ = std::min(num_steps_, options_.max_steps);
@@ -98,6 +81,7 @@ class Trainer::Impl {
 
   TrainResult run() {
     const base::Stopwatch time;
+    const c10::OptionalDeviceGuard current(train::gpu_of(device_));
     if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
       options_.data_fingerprint = train::fingerprint_samples(data_, group_);
     }
@@ -116,6 +100,7 @@ class Trainer::Impl {
     return finish(*end, time);
   }
 
+  at::Device device() const { return device_; }
   int threads() const { return progress_.threads > 0 ? progress_.threads : at::get_num_threads(); }
 
   Evaluation evaluate_now() {
@@ -124,13 +109,15 @@ class Trainer::Impl {
           "trainer: evaluate(): there is nothing to judge by: TrainerData::held_out is null; give "
           "the trainer held-out data when you make it");
     }
+    const c10::OptionalDeviceGuard current(train::gpu_of(device_));
     wait_captured();  // parameters and average change places
     runner_->share_buffers();
     const train::ParameterAverage::Swap swap(runner_->average());
     Evaluation evaluation = lockstep::train::evaluate(task_, data_.held_out, group_,
                                                       {.batch_size = pieces_.batch_size,
                                                        .workers = options_.workers,
-                                                       .precision = options_.precision});
+                                                       .precision = options_.precision,
+                                                       .device = device_});
     evaluation.step = progress_.step;
     return evaluation;
   }
@@ -145,6 +132,25 @@ class Trainer::Impl {
     if (options_.resume) {
       checkpoint_ = find_checkpoint(options_.checkpoint_dir, group_);
     }
+  }
+
+  void move_to_device() {
+    device_ = train::choose_device(group_, train::device_choice(options_, checkpoint_));
+    progress_.device = train::kind_of(device_);
+    train::prepare_device(device_, options_);
+    const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const auto set_up = [&] {
+      task_.move_to(device_);
+      const train::StepRunner::Setting setting{
+          .options = options_, .pieces = pieces_, .device = device_};
+      runner_ = std::make_unique<train::StepRunner>(task_, group_, setting);
+    };
+    train::explain_out_of_memory(set_up, [] {
+      return train::MemoryAdvice{.what = "the model with its gradients and optimizer",
+                                 .way_out =
+                                     "use a smaller model or a GPU with more memory, or end "
+                                     "what else runs on this one"};
+    });
   }
 
   train::TrainState state() {
@@ -177,7 +183,7 @@ class Trainer::Impl {
   void start_epoch() {
     const int64_t epoch = progress_.step / order_->steps_per_epoch();
     const int64_t first = progress_.step % order_->steps_per_epoch();
-    loader_->start(order_->indices(epoch, first), pieces_.batch_size, options_.seed, epoch);
+    batches_->start(order_->indices(epoch, first), pieces_.batch_size, options_.seed, epoch);
   }
 
   void step(const base::Stopwatch& time) {
@@ -185,6 +191,7 @@ class Trainer::Impl {
     const double grad_norm = runner_->run({.step = progress_.step,
                                            .lr = lr,
                                            .next_batch = [this] { return next_batch(); },
+                                           .fetch_ahead = [this] { batches_->fetch_ahead(); },
                                            .before_update = [this] { wait_captured(); }});
     ++progress_.step;
     const bool is_epoch_end = progress_.step % order_->steps_per_epoch() == 0;
@@ -197,7 +204,7 @@ class Trainer::Impl {
   }
 
   Batch next_batch() {
-    auto batch = loader_->next();
+    auto batch = batches_->next();
     LOCKSTEP_CHECK(batch.has_value(), "the data ended in the middle of an epoch, at step {}",
                    progress_.step);
     return std::move(*batch);
@@ -358,11 +365,12 @@ class Trainer::Impl {
   TrainWatcher watcher_;
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<Checkpoint> checkpoint_;  // the run goes on from it
+  at::Device device_ = at::kCPU;
   train::Progress progress_;
   train::Pieces pieces_;
   std::unique_ptr<train::DataOrder> order_;
   std::unique_ptr<train::StepRunner> runner_;
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<train::DeviceBatches> batches_;
   std::optional<CheckpointWriter> writer_;
   std::shared_ptr<const std::map<std::string, std::string>> attachments_;  // of every save
   int64_t num_steps_ = 0;
@@ -382,6 +390,10 @@ Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() {
   return impl_->run();
+}
+
+at::Device Trainer::device() const {
+  return impl_->device();
 }
 
 int Trainer::threads() const {

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "train/option_ranges.h"
+#include "train/run_device.h"
 
 namespace lockstep::train {
 namespace {
@@ -62,6 +63,8 @@ void read_step(base::Config& config, TrainerOptions& options) {
   config.read("train.batch_size", options.batch_size, ranges::kCount);
   config.read("train.accumulate", options.accumulate, ranges::kCount);
   read_small(config, "train.shards", options.shards, {.min = 0, .max = 1 << 16});
+  read_choice(config, "train.device", options.device, kTrainDevices);
+  config.read("train.deterministic", options.deterministic);
   read_choice(config, "train.precision", options.precision, kPrecisions);
   read_small(config, "train.threads", options.threads, {.min = 0, .max = 1024});
   read_small(config, "train.seed", options.seed, {.min = 0});
@@ -100,7 +103,7 @@ void read_checkpoint(base::Config& config, TrainerOptions& options) {
 }
 
 // Keys that may change between a run and its continuation.
-constexpr const char* kFree[] = {"epochs",  "max_steps", "max_time_s", "early_stop",
+constexpr const char* kFree[] = {"epochs",  "max_steps", "max_time_s", "early_stop", "device",
                                  "threads", "workers",   "eval_every", "log_every"};
 
 }  // namespace

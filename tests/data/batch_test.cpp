@@ -190,6 +190,20 @@ TEST(NamedColumns, MayStandInForInputAndTarget) {
   EXPECT_EQ(batches(data, {.indices = {1}}).at(0)["answer"].item<int64_t>(), 5);
 }
 
+// An autoencoder that adds noise to its input must not add it to what it is compared with.
+TEST(NamedColumns, AreTensorsOfTheirOwnAlsoWhereTheDatasetHasOneTwice) {
+  const at::Tensor x = at::arange(8, at::kFloat).view({4, 2});
+  for (Batch batch : batches({.input = x, .target = x}, {.indices = {2, 0}, .batch_size = 2})) {
+    batch.input.add_(1);
+    EXPECT_TRUE(batch.target.equal(at::tensor({4.0f, 5.0f, 0.0f, 1.0f}).view({2, 2})));
+  }
+  Loader loader(make_dataset({.input = x, .target = x}), {.num_workers = 0});
+  loader.start({3}, 1, 1, 0);
+  const Batch batch = *loader.next();
+  batch.input.add_(1);
+  EXPECT_TRUE(batch.target.equal(at::tensor({6.0f, 7.0f}).view({1, 2})));
+}
+
 TEST(NamedColumns, MustHaveTheSameNumberOfRows) {
   const auto refuses = [](const TensorDataset& data, const auto& matcher) {
     EXPECT_THAT(refusal([&] { make_dataset(data); }), matcher);

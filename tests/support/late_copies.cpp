@@ -10,6 +10,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include "base/dice.h"
 
@@ -152,6 +153,10 @@ class LateCopies : public device::Copies {
     lane_of(lane).copy(to, from);
   }
   device::MomentPtr reached(device::Lane lane) override { return lane_of(lane).reached(); }
+  at::Tensor memory_of_lane(at::IntArrayRef sizes, at::ScalarType type) override {
+    return at::full(sizes, -77, at::TensorOptions(type));
+  }
+  void current_uses(const at::Tensor& /*memory*/) override {}
   device::MomentPtr copy_apart(const at::Tensor& to, const at::Tensor& from,
                                const device::MomentPtr& moment) override {
     hooks_.call(hooks_.before_copy);

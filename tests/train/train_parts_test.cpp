@@ -12,6 +12,7 @@
 #include <torch/optim/sgd.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "train/data_order.h"
 #include "train/step/average.h"
@@ -244,6 +245,55 @@ TEST(Averages, FollowTheParametersAndChangePlacesWithThem) {
     EXPECT_TRUE(model->parameters()[0].allclose(first + 1));
   }
   EXPECT_TRUE(model->parameters()[0].equal(first + 4));
+}
+
+// With tensors of several sizes and types, the largest in the middle.
+TEST(ParameterAverages, ASwapChangesPlacesAndBackWithoutNewMemory) {
+  struct Mixed : torch::nn::Module {
+    Mixed() {
+      register_parameter("a", at::arange(6, at::kFloat).reshape({2, 3}));
+      register_parameter("b", at::arange(20, at::kDouble).reshape({4, 5}).t());
+      register_parameter("c", at::arange(3, at::kFloat));
+    }
+  } module;
+  train::ParameterAverage average(module, 0.5);
+  std::vector<at::Tensor> first, last;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : module.parameters()) {
+    first.push_back(parameter.detach().clone());
+    parameter.add_(8);
+    last.push_back(parameter.detach().clone());
+  }
+  average.update();
+  {
+    const train::ParameterAverage::Swap swap(average);
+    for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_TRUE(module.parameters()[i].allclose(first[i] + 4)) << i;
+      EXPECT_TRUE(average.state()[i].tensor.equal(last[i])) << i;
+    }
+  }
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(module.parameters()[i].equal(last[i])) << i;
+    EXPECT_TRUE(average.state()[i].tensor.allclose(first[i] + 4)) << i;
+  }
+}
+
+// What fails then has failed before; the error on its way is what counts.
+TEST(ParameterAverages, AFailureToSwapBackIsLoggedAndNotThrown) {
+  const auto model = two_layers();
+  train::ParameterAverage average(*model, 0.5);
+  std::vector<std::string> lines;
+  log::set_sink([&](log::Level, std::string_view line) { lines.emplace_back(line); });
+  EXPECT_THROW(
+      {
+        const train::ParameterAverage::Swap swap(average);
+        average.state()[2].tensor.resize_({0});  // no copy fits any more
+        throw std::runtime_error("of the evaluation");
+      },
+      std::runtime_error);
+  log::set_sink({});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("the parameters stay in the place of their average"));
 }
 
 TEST(DataOrders, EverySampleIsReadOnceWhateverTheRanks) {

@@ -19,6 +19,7 @@
 #include "support/temp_folder.h"
 #include "train/evaluate.h"
 #include "train/points.h"
+#include "train/run_device.h"
 #include "train/small_net.h"
 
 namespace lockstep {
@@ -208,6 +209,22 @@ TEST(Trainer, ACheckpointOfAnotherRunIsRefused) {
                                               HasSubstr("set checkpoint.dir to another place"))));
   options.checkpoint_dir = folder.at("its own");
   EXPECT_EQ(run_here(options).resumed_at, 0);
+}
+
+// Which kind of device a run is of, so that it goes on there.
+TEST(Trainer, ACheckpointKnowsItsDevice) {
+  const test::TempFolder folder;
+  TrainerOptions options = resumable();
+  options.device = TrainDevice::Cpu;
+  options.checkpoint_dir = folder.path();
+  options.max_steps = 1;
+  run_here(options);
+  Group group = make_single_group();
+  const auto checkpoint = find_checkpoint(folder.path(), group);
+  EXPECT_EQ(checkpoint->info().values.at("device"), "cpu");
+  const train::DeviceChoice choice = train::device_choice(options, checkpoint);
+  EXPECT_EQ(choice.before, TrainDevice::Cpu);
+  EXPECT_EQ(choice.checkpoint, checkpoint->path());
 }
 
 TEST(Trainer, ARunWithoutShardsGoesOnWithThoseItBeganWith) {
@@ -425,10 +442,10 @@ TEST(Trainer, ALongRunHoldsNoMoreThanAShortOne) {
 TEST(Trainer, AnUnreadableSampleCountsForNothing) {
   const at::Tensor logits = at::tensor({2.0f, 0.0f, 0.0f, 1.0f}).reshape({2, 2}).requires_grad_();
   const TaskOutput one = classify(logits, at::tensor({int64_t{0}, kCorruptTarget}, at::kLong));
-  EXPECT_EQ(one.num_counted, 1);
-  EXPECT_EQ(one.num_correct, 1);
+  EXPECT_EQ(one.num_counted.value(), 1);
+  EXPECT_EQ(one.num_correct.value(), 1);
   const TaskOutput none = classify(logits, at::tensor({kCorruptTarget, kCorruptTarget}, at::kLong));
-  EXPECT_EQ(none.num_counted, 0);
+  EXPECT_EQ(none.num_counted.value(), 0);
   none.loss.backward();
   EXPECT_TRUE(logits.grad().eq(0).all().item<bool>());
 }

@@ -12,6 +12,7 @@
 //   IoError           a file or a socket cannot be read or written  check the disk or the network
 //   FormatError       a file or a message is damaged, hostile or    replace it
 //                     of another format
+//   OutOfMemoryError  a GPU has too little memory                   lower the batch size
 //   InternalError     lockstep has a bug (LOCKSTEP_CHECK)           report it
 //
 // Every message says what was tried, the value, the limit and the way out. The library never exits,
@@ -63,6 +64,7 @@ LOCKSTEP_DECLARE_ERROR(TimeoutError, CommError);
 LOCKSTEP_DECLARE_ERROR(DesyncError, CommError);
 LOCKSTEP_DECLARE_ERROR(IoError, Error);
 LOCKSTEP_DECLARE_ERROR(FormatError, Error);
+LOCKSTEP_DECLARE_ERROR(OutOfMemoryError, Error);
 LOCKSTEP_DECLARE_ERROR(InternalError, Error);
 
 #undef LOCKSTEP_DECLARE_ERROR

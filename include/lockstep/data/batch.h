@@ -92,8 +92,8 @@ struct Batch {
   // The batch on a device. Tensors that are there already are shared.
   Batch to(at::Device device, BatchCopyOptions options = {}) const;
 
-  // The batch in page-locked memory, from which copies to a GPU can overlap other work. It needs
-  // a GPU.
+  // The batch in page-locked memory, dense, from which copies to a GPU can overlap other work.
+  // Tensors on a device are shared. It needs a GPU.
   Batch pin_memory() const;
 };
 

@@ -39,13 +39,20 @@
 // In float16 an overflow is normal: while the loss scale can still be lowered, the step is left out
 // and counted but does not count as bad. All ranks decide alike, since all hold the same gradients.
 //
-// What it does to the process: it sets libtorch's number of threads and the seed of its default CPU
-// generator, and it does what DistributedDataParallel does.
+// Devices. The constructor moves the task to the rank's device (TrainingTask::move_to); batches
+// follow by themselves. Auto takes a GPU if every rank can have one (lockstep/device/device.h),
+// unless a run that began on the CPU is resumed, and logs what it took and why. Cuda throws
+// UsageError where a rank has none. A run stays on the kind of device that it began on, CPU or GPU,
+// unless `allow_other_bits`. On a GPU a resumed run has the same bits only if `deterministic`.
+//
+// What it does to the process: it sets libtorch's number of threads and the seeds of its default
+// generators, and it does what DistributedDataParallel does. On a GPU, Float32 turns off TF32, and
+// `deterministic` chooses libtorch's kernels and sets CUBLAS_WORKSPACE_CONFIG, for good.
 //
 // Errors: UsageError for options that are out of range, contradict each other or differ between
 // ranks, for datasets of different sizes and for a checkpoint of another run; CommError if a rank
-// is lost; IoError and FormatError from the data. A checkpoint that cannot be written is reported
-// to the watcher, and training continues.
+// is lost; OutOfMemoryError if a step needs more than the GPU has; IoError and FormatError from the
+// data. A checkpoint that cannot be written is reported to the watcher, and training continues.
 // Threads: one thread, the caller's.
 
 #include <chrono>
@@ -57,42 +64,17 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/comm/group.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/train/parameter_group.h>
-
-namespace torch::nn {
-class Module;
-}
+#include <lockstep/train/task.h>
 
 namespace lockstep {
 
-// What a task computes from one batch.
-struct TaskOutput {
-  at::Tensor loss;           // a scalar: the mean over what counts
-  int64_t num_counted = -1;  // the samples or tokens in that mean; -1: the samples of the batch
-  int64_t num_correct = -1;  // how many of these are correct; -1 if that was not counted
-};
-
-// A model and its loss. The trainer's thread calls both functions.
-class TrainingTask {
- public:
-  virtual ~TrainingTask() = default;
-  virtual std::shared_ptr<torch::nn::Module> module() const = 0;
-  // Serves training and evaluation; module()->is_training() tells which. What it throws comes out
-  // of Trainer::run(), so it should throw on all ranks or on none.
-  virtual TaskOutput forward(const Batch& batch) = 0;
-};
-
-// Returns the cross entropy of logits [batch, classes] and int64 targets [batch]. Targets of
-// kCorruptTarget, for samples that could not be read, do not count. Throws UsageError for any other
-// label that is not in [0, classes).
-TaskOutput classify(const at::Tensor& logits_BV, const at::Tensor& target_B,
-                    double label_smoothing = 0);
-
+enum class TrainDevice { Auto, Cpu, Cuda };           // see "Devices" above
 enum class Precision { Float32, BFloat16, Float16 };  // for autocast; parameters stay float32
 enum class OptimizerKind { AdamW, Sgd, Lion };
 enum class Schedule { Constant, Linear, Cosine };  // after the warm-up, down to min_lr_share
@@ -109,6 +91,8 @@ struct TrainerOptions {
   int64_t batch_size = 32;  // the samples of all ranks together
   int64_t accumulate = 1;   // how many pieces each shard computes one after another
   int shards = 0;           // see "Steps" above: a power of two; 0 means as many as ranks
+  TrainDevice device = TrainDevice::Auto;
+  bool deterministic = false;  // a GPU adds in one order: the same bits again, more slowly
   Precision precision = Precision::Float32;
   int threads = 0;  // per rank; 0 shares the host's cores among the shards there
   uint64_t seed = 1;
@@ -234,6 +218,9 @@ class Trainer {
   // Collective. Evaluates the model as it is on the held-out samples. Throws UsageError if there
   // are none.
   Evaluation evaluate();
+
+  // What this rank computes on.
+  at::Device device() const;
 
   // How many threads each rank computes with: TrainerOptions::threads, or what was chosen for 0.
   int threads() const;

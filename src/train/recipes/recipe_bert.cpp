@@ -29,6 +29,7 @@ void check_text_length(int64_t max_length, int64_t max_positions) {
 at::Tensor embed(const BertForSequenceClassification& model, const at::Tensor& ids_BT) {
   const at::NoGradGuard no_grad;
   Bert body(std::get<BertOptions>(model->config().options));
+  body->to(ids_BT.device());
   const auto weights = model->named_parameters();
   for (auto& item : body->named_parameters()) {
     item.value().copy_(weights["bert." + item.key()]);

@@ -16,6 +16,7 @@
 
 #include "base/text/text.h"
 #include "comm/agree.h"
+#include "models/shifted_labels.h"
 #include "storage/storage.h"
 #include "train/option_ranges.h"
 #include "train/recipes/byte_text.h"
@@ -41,11 +42,11 @@ class LanguageTask : public TrainingTask {
     if (!module_->is_training() || label_smoothing_ == 0) {
       return {.loss = next_token_loss(logits_BTV, batch.target), .num_counted = num_predicted};
     }
-    const int64_t last = batch.target.size(1) - 1;
-    return {.loss = at::cross_entropy_loss(logits_BTV.narrow(1, 0, last).flatten(0, 1),
-                                           batch.target.narrow(1, 1, last).flatten(), {},
-                                           at::Reduction::Mean, kIgnoredLabel, label_smoothing_),
-            .num_counted = num_predicted};
+    const models::NextTokens next = models::next_tokens(logits_BTV, batch.target);
+    return {
+        .loss = at::cross_entropy_loss(next.logits_BTV.flatten(0, 1), next.labels_BT.flatten(), {},
+                                       at::Reduction::Mean, kIgnoredLabel, label_smoothing_),
+        .num_counted = num_predicted};
   }
 
  private:

@@ -1,8 +1,13 @@
 #include "train/step/average.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
+
+#include <lockstep/base/log.h>
 
 #include "train/step/parameter_groups.h"
 
@@ -16,6 +21,13 @@ ParameterAverage::ParameterAverage(const torch::nn::Module& module, double decay
     names_.push_back(name);
     parameters_.push_back(parameter.detach());  // the same memory
     averages_.push_back(parameter.detach().clone());
+  }
+  if (!averages_.empty()) {
+    const auto largest = std::max_element(
+        averages_.begin(), averages_.end(),
+        [](const at::Tensor& a, const at::Tensor& b) { return a.nbytes() < b.nbytes(); });
+    between_ =
+        at::empty({static_cast<int64_t>(largest->nbytes())}, largest->options().dtype(at::kByte));
   }
 }
 
@@ -35,9 +47,20 @@ std::vector<NamedTensor> ParameterAverage::state() const {
 
 void ParameterAverage::swap() {
   for (size_t i = 0; i < averages_.size(); ++i) {
-    const at::Tensor parameter = parameters_[i].clone();
+    const at::Tensor parameter = between_.narrow(0, 0, static_cast<int64_t>(averages_[i].nbytes()))
+                                     .view(averages_[i].scalar_type())
+                                     .view(averages_[i].sizes());
+    parameter.copy_(parameters_[i]);
     parameters_[i].copy_(averages_[i]);
     averages_[i].copy_(parameter);
+  }
+}
+
+void ParameterAverage::swap_back() noexcept {
+  try {
+    swap();
+  } catch (const std::exception& error) {  // the device has failed, and with it the run
+    log::error("train", "the parameters stay in the place of their average: {}", error.what());
   }
 }
 

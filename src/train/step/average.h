@@ -27,7 +27,7 @@ class ParameterAverage {
   class Swap {
    public:
     explicit Swap(ParameterAverage& average) : average_(average) { average_.swap(); }
-    ~Swap() { average_.swap(); }
+    ~Swap() { average_.swap_back(); }
     Swap(const Swap&) = delete;
     Swap& operator=(const Swap&) = delete;
 
@@ -37,11 +37,13 @@ class ParameterAverage {
 
  private:
   void swap();
+  void swap_back() noexcept;  // logs what it could not do
 
   double decay_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> averages_;
+  at::Tensor between_;  // bytes, as many as the largest: a swap asks for no memory
 };
 
 }  // namespace lockstep::train

@@ -67,7 +67,10 @@ class BuiltIn : public Optimizer {
 class AdamW : public BuiltIn {
  public:
   AdamW(const torch::nn::Module& module, const TrainerOptions& options)
-      : BuiltIn("adamw", module, options), options_(options), steps_(at::zeros({}, at::kFloat)) {
+      : BuiltIn("adamw", module, options),
+        options_(options),
+        // Where the fused kernel looks for it.
+        steps_(at::zeros({}, at::TensorOptions(device()).dtype(at::kFloat))) {
     for (const UpdateGroup& group : groups_) {
       means_.push_back(zeros_beside(group.parameters));
       squares_.push_back(zeros_beside(group.parameters));
@@ -183,6 +186,15 @@ class Lion : public BuiltIn {
 
 }  // namespace
 
+at::Device Optimizer::device() const {
+  for (const UpdateGroup& group : groups_) {
+    if (!group.parameters.empty()) {
+      return group.parameters.front().device();
+    }
+  }
+  return at::kCPU;
+}
+
 void Optimizer::zero_grad() {
   for (UpdateGroup& group : groups_) {
     for (at::Tensor& parameter : group.parameters) {
@@ -192,12 +204,16 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::scale_gradients(double factor) {
-  for (UpdateGroup& group : groups_) {
-    for (at::Tensor& parameter : group.parameters) {
+  Tensors gradients;
+  for (const UpdateGroup& group : groups_) {
+    for (const at::Tensor& parameter : group.parameters) {
       if (parameter.grad().defined()) {
-        parameter.mutable_grad().mul_(factor);
+        gradients.push_back(parameter.grad());
       }
     }
+  }
+  if (!gradients.empty()) {
+    at::_foreach_mul_(gradients, factor);
   }
 }
 

@@ -52,6 +52,7 @@ class Optimizer {
  protected:
   // The groups hold all parameters that are trained.
   explicit Optimizer(std::vector<UpdateGroup> groups) : groups_(std::move(groups)) {}
+  at::Device device() const;  // of the parameters
   std::vector<UpdateGroup> groups_;
 };
 

@@ -16,6 +16,7 @@
 #include "comm/agree.h"
 #include "ddp/model_check.h"
 #include "train/step/optimizer_kinds.h"
+#include "train/step/out_of_memory.h"
 
 namespace lockstep::train {
 namespace {
@@ -233,6 +234,9 @@ std::unique_ptr<OwnOptimizer> make(torch::nn::Module& module, const TrainerOptio
   std::unique_ptr<OwnOptimizer> own;
   try {
     own = std::make_unique<OwnOptimizer>(module, call(module, options));
+  } catch (const c10::OutOfMemoryError& error) {
+    throw_out_of_memory(error, "the optimizer that make_optimizer makes",
+                        "use a smaller model, or an optimizer that keeps less");
   } catch (const c10::Error& error) {  // libtorch's, about an option or about options without lr
     throw UsageError("trainer: make_optimizer: {}", error.what_without_backtrace());
   }

@@ -2,34 +2,40 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <optional>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include "base/dice.h"
 #include "comm/agree.h"
 #include "ddp/model_check.h"
-#include "train/evaluate.h"
+#include "train/step/out_of_memory.h"
 #include "train/step/own_optimizer.h"
 #include "train/step/parameter_groups.h"
 
 namespace lockstep::train {
 namespace {
 
-constexpr size_t kPieceColumns = 3;       // of a piece: losses, counted, correct
 constexpr uint64_t kStream = 0x73746570;  // sets these numbers apart from the data's
 
-// Dropout and whatever else a model draws, from (seed, step, piece) and nothing before it.
-void seed_generator(uint64_t seed, int64_t step, int num_pieces, int piece) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+void seed_generator(at::Device device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
-  const auto number = static_cast<uint64_t>(step * num_pieces + piece);
-  generator.set_current_seed(base::Dice(seed ^ kStream, number).bits());
+  generator.set_current_seed(seed);
+}
+
+// Dropout and whatever else a model draws, from (seed, step, piece) and nothing before it.
+void seed_generators(at::Device device, uint64_t seed, uint64_t number) {
+  const uint64_t bits = base::Dice(seed ^ kStream, number).bits();
+  seed_generator(at::kCPU, bits);
+  if (!device.is_cpu()) {
+    seed_generator(device, bits);
+  }
 }
 
 std::vector<at::Tensor> buffers_of(const torch::nn::Module& module) {
@@ -68,26 +74,36 @@ std::shared_ptr<torch::nn::Module> prepare(std::shared_ptr<torch::nn::Module> mo
 
 }  // namespace
 
-StepRunner::StepRunner(TrainingTask& task, Group group, const TrainerOptions& options,
-                       const Pieces& pieces)
+StepRunner::StepRunner(TrainingTask& task, Group group, const Setting& setting)
     : task_(task),
       module_(task.module()),
       group_(std::move(group)),
-      options_(options),
-      pieces_(pieces),
-      in_tree_(std::has_single_bit(static_cast<unsigned>(pieces.num_all)) ||
-               pieces.num_all == group_.size()),
+      options_(setting.options),
+      pieces_(setting.pieces),
+      device_(setting.device),
+      in_tree_(std::has_single_bit(static_cast<unsigned>(pieces_.num_all)) ||
+               pieces_.num_all == group_.size()),
       buffers_(buffers_of(*module_)),
-      reducer_(prepare(module_, group_, options), group_,
-               {.shards = in_tree_ && pieces.num_all != group_.size() ? pieces.num_all : 0}),
-      optimizer_(options.make_optimizer ? make_own_optimizer(*module_, options, group_)
-                                        : make_optimizer(*module_, options)),
-      average_(*module_, options.ema_decay),
-      bad_steps_(options),
-      loss_scale_(options.precision),
-      seen_(static_cast<size_t>(pieces.num_all) * kPieceColumns) {}
+      reducer_(prepare(module_, group_, options_), group_,
+               {.shards = in_tree_ && pieces_.num_all != group_.size() ? pieces_.num_all : 0}),
+      optimizer_(options_.make_optimizer ? make_own_optimizer(*module_, options_, group_)
+                                         : make_optimizer(*module_, options_)),
+      average_(*module_, options_.ema_decay),
+      bad_steps_(options_),
+      loss_scale_(options_.precision),
+      seen_(pieces_.num_all) {}
 
 double StepRunner::run(const Inputs& inputs) {
+  const auto advice = [&] {
+    return MemoryAdvice{.what = fmt::format("step {}, a piece of {} samples at a time,",
+                                            inputs.step, pieces_.batch_size),
+                        .way_out = smaller_pieces(options_, pieces_.batch_size)};
+  };
+  return explain_out_of_memory([&] { return take_step(inputs); }, advice);
+}
+
+void StepRunner::run_pieces(const Inputs& inputs) {
+  find_faults_.clear();
   std::vector<at::Tensor> first_buffers;
   for (int local = 0; local < pieces_.num_local; ++local) {
     run_piece(local, inputs);
@@ -99,10 +115,18 @@ double StepRunner::run(const Inputs& inputs) {
   for (size_t i = 0; i < first_buffers.size(); ++i) {
     buffers_[i].copy_(first_buffers[i]);  // they follow the first piece
   }
+}
+
+double StepRunner::take_step(const Inputs& inputs) {
+  run_pieces(inputs);
+  const at::NoGradGuard no_grad;
   const double scale = loss_scale_.value();
   const double max_norm =
       options_.clip_norm > 0 ? options_.clip_norm * scale : std::numeric_limits<double>::infinity();
   const double grad_norm = reducer_.clip_grad_norm(max_norm) / scale;
+  if (!std::isfinite(grad_norm)) {
+    find_faults();
+  }
   const bool is_scale_overflow = loss_scale_.update(std::isfinite(grad_norm));
   if (inputs.before_update) {
     inputs.before_update();
@@ -129,10 +153,11 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
     no_sync.emplace(reducer_);
   }
   const Batch batch = inputs.next_batch();
-  seed_generator(options_.seed, inputs.step, pieces_.num_all, piece);
+  seed_generators(device_, options_.seed,
+                  static_cast<uint64_t>(inputs.step * pieces_.num_all + piece));
   TaskOutput output;
   {
-    const Autocast autocast(options_.precision);
+    const Autocast autocast(options_.precision, device_.type());
     reducer_.begin_forward();
     output = task_.forward(batch);
     reducer_.end_forward({output.loss});
@@ -140,25 +165,37 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
   const double share = in_tree_ ? 1 : 1.0 / pieces_.num_local;
   const double factor = share * loss_scale_.value();
   (factor == 1 ? output.loss : output.loss * factor).backward();
-  double* seen = seen_.data() + static_cast<size_t>(piece) * kPieceColumns;
-  seen[0] += output.loss.item<double>();
-  seen[1] += static_cast<double>(num_counted(output, batch));
-  seen[2] += static_cast<double>(output.num_correct);
+  seen_.add(piece, output, batch);
+  if (output.find_fault) {
+    find_faults_.push_back(std::move(output.find_fault));
+  }
+  if (inputs.fetch_ahead) {
+    inputs.fetch_ahead();
+  }
+}
+
+// The gradients are the same on all ranks, so that all come here or none.
+void StepRunner::find_faults() {
+  comm::throw_together(group_, comm::caught([this] {
+                         for (const auto& find_fault : find_faults_) {
+                           find_fault();
+                         }
+                       }));
 }
 
 SeenSums StepRunner::take_sums() {
-  const at::Tensor all = at::from_blob(seen_.data(), {static_cast<int64_t>(seen_.size())},
-                                       at::TensorOptions().dtype(at::kDouble));
+  const at::Tensor all = seen_.read();
   group_.all_reduce(all);  // the other ranks' pieces are zeros here: nothing is rounded
+  const auto* row = all.const_data_ptr<double>();
   double loss = 0, counted = 0, correct = 0;
-  for (size_t i = 0; i < seen_.size(); i += kPieceColumns) {
-    loss += seen_[i];
-    counted += seen_[i + 1];
-    correct += seen_[i + 2];
+  for (int piece = 0; piece < pieces_.num_all; ++piece, row += Tally::NumColumns) {
+    loss += row[Tally::Loss];
+    counted += row[Tally::Counted];
+    correct += row[Tally::Correct];
   }
   const auto num_losses =
       static_cast<double>(pieces_.num_all * std::max<int64_t>(num_seen_steps_, 1));
-  std::fill(seen_.begin(), seen_.end(), 0);
+  seen_.clear();
   num_seen_steps_ = 0;
   return {.loss = loss / num_losses,
           .num_counted = static_cast<int64_t>(counted),

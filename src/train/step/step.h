@@ -16,6 +16,7 @@
 #include "train/step/bad_steps.h"
 #include "train/step/optimizer.h"
 #include "train/step/precision.h"
+#include "train/tally.h"
 
 namespace lockstep::train {
 
@@ -29,15 +30,23 @@ struct SeenSums {
 class StepRunner {
  public:
   // Collective: rank 0's parameters and buffers go to all ranks.
-  StepRunner(TrainingTask& task, Group group, const TrainerOptions& options, const Pieces& pieces);
+  // The module is on the device already.
+  struct Setting {
+    TrainerOptions options;
+    Pieces pieces;
+    at::Device device = at::kCPU;
+  };
+  StepRunner(TrainingTask& task, Group group, const Setting& setting);
 
   struct Inputs {
     int64_t step = 0;
     double lr = 0;
     std::function<Batch()> next_batch;         // called once per local piece
+    std::function<void()> fetch_ahead = {};    // called when a piece's work is queued
     std::function<void()> before_update = {};  // parameters change when it returns
   };
-  // Collective. Returns the norm of all gradients, before clipping.
+  // Collective. Returns the norm of all gradients, before clipping: on a GPU, the only number that
+  // a step waits for.
   double run(const Inputs& inputs);
 
   // Collective. Sums in the order of the pieces, so the bits do not depend on the number of ranks.
@@ -52,13 +61,17 @@ class StepRunner {
   LossScale& loss_scale() { return loss_scale_; }
 
  private:
+  double take_step(const Inputs& inputs);
+  void run_pieces(const Inputs& inputs);
   void run_piece(int local, const Inputs& inputs);
+  void find_faults();
 
   TrainingTask& task_;
   std::shared_ptr<torch::nn::Module> module_;
   Group group_;
   TrainerOptions options_;
   Pieces pieces_;
+  at::Device device_;
   bool in_tree_;  // pieces are the reducer's shards; else they add up under no_sync()
   std::vector<at::Tensor> buffers_;
   Reducer reducer_;
@@ -66,7 +79,8 @@ class StepRunner {
   ParameterAverage average_;
   BadSteps bad_steps_;
   LossScale loss_scale_;
-  std::vector<double> seen_;  // of every piece: losses, counted, correct
+  Tally seen_;                                      // a row for every piece
+  std::vector<std::function<void()>> find_faults_;  // of this step's pieces, where they have one
   int64_t num_seen_steps_ = 0;
 };
 

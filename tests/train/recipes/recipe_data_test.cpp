@@ -179,7 +179,9 @@ TEST(Language, ATokenizerWithMoreIdsThanTheModelHasIsRefusedAtTheStart) {
 
 TEST(Classify, ALabelThatTheLogitsHaveNotIsASentence) {
   const at::Tensor logits = at::zeros({3, 4});
-  EXPECT_EQ(classify(logits, at::tensor({int64_t{0}, int64_t{3}, kCorruptTarget})).num_counted, 2);
+  EXPECT_EQ(
+      classify(logits, at::tensor({int64_t{0}, int64_t{3}, kCorruptTarget})).num_counted.value(),
+      2);
   for (const int64_t label : {int64_t{4}, int64_t{-1}}) {
     EXPECT_THAT(
         [&] {
