@@ -8,7 +8,7 @@
 #
 # LOCKSTEP_TORCH=/folder  use this libtorch (it has include/ and lib/) and fetch none.
 # LOCKSTEP_GPU=1          fetch libtorch's CUDA part, too, 2 GB more. That is done unasked where the NVIDIA driver
-#                         is; LOCKSTEP_GPU=0 does without.
+#                         and a GPU are; LOCKSTEP_GPU=0 does without.
 # CUDA_HOME=/folder       where a CUDA toolkit is, if not in /usr/local/cuda or in PATH.
 # PIP_* and apt's own configuration are honoured: mirrors and proxies work as they do elsewhere.
 #
@@ -55,6 +55,7 @@ want_rclone=no
 want_minilm=no
 want_nvcc=no
 services=""
+arguments=$*
 for argument in "$@"; do
   case $argument in
     --tests)
@@ -75,8 +76,15 @@ done
 
 say() { echo "setup: $*"; }
 
-# fail SENTENCE: the one line that says what is wrong and the way out.
+# fail SENTENCE: the one line that says what is wrong and the way out. What nobody asked for and nothing needs
+# (cuda_is_extra, below) is done without: the same set-up begins anew and leaves it out.
 fail() {
+  if [ -n "$cuda_is_extra" ]; then
+    say "going on without libtorch's CUDA part (LOCKSTEP_GPU=0 stops trying): $*" >&2
+    clean_up
+    trap - EXIT INT TERM HUP
+    exec env LOCKSTEP_GPU=0 sh "$root/tools/setup.sh" $arguments
+  fi
   say "$*" >&2
   exit 1
 }
@@ -93,6 +101,7 @@ work="" # everything half-done lives in here, so that one rm undoes it
 log=/dev/null
 child=""
 forbidding=""
+cuda_is_extra="" # while libtorch's CUDA part is fetched unasked for a libtorch that works without
 
 clean_up() {
   trap '' INT TERM HUP
@@ -257,15 +266,19 @@ torch_is_complete() {
     { [ $want_gpu = no ] || cmp -s "$cuda_list" "$torch_home/.complete-cuda"; }
 }
 
-# Whether the driver can be loaded, as lockstep itself does.
+# Whether this machine has a GPU of NVIDIA's and its driver can be loaded, as lockstep itself does. A build server
+# may have the library alone, or one for 32-bit programs.
+machine_root=${DPKG_ROOT:-}
 has_driver() {
+  [ -e "$machine_root/dev/nvidiactl" ] || [ -e "$machine_root/proc/driver/nvidia/version" ] ||
+    [ -e "$machine_root/dev/dxg" ] || return 1
   (
     IFS=:
     for folder in ${LD_LIBRARY_PATH:-}; do
       [ ! -e "$folder/libcuda.so.1" ] || exit 0
     done
     exit 1
-  ) || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '
+  ) || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 (libc6,x86-64'
 }
 
 # Sets want_gpu: yes or no.
@@ -281,9 +294,9 @@ decide_about_gpu() {
   esac
 }
 
-# fetch_wheels LIST NAME KB WAY_OUT: what the list names, to $work/wheels.
+# fetch_wheels LIST NAME KB WAY_OUT [LESS]: what the list names, to $work/wheels. LESS: how it needs less space.
 fetch_wheels() {
-  list=$1 name=$2 kb=$3 way_out=$4
+  list=$1 name=$2 kb=$3 way_out=$4 less=${5:-}
   quiet=-q # the progress bar is for people
   [ -t 1 ] && quiet=""
   # TMPDIR: pip collects there first, and only this folder is known to have room.
@@ -298,7 +311,7 @@ fetch_wheels() {
   elif grep -q 'DO NOT MATCH THE HASHES' "$log"; then
     fail_hash
   elif grep -q 'No space left' "$log"; then
-    fail "the disk is full: $root needs $((kb / 1000)) MB for $name"
+    fail "the disk is full: $root needs $((kb / 1000)) MB for $name$less"
   elif grep -q -E 'NewConnectionError|name resolution|unreachable|timed out|Connection (refused|reset)' "$log"; then
     fail "no network: the Python package index cannot be reached; connect, set PIP_INDEX_URL to" \
       "a mirror, or $way_out"
@@ -368,7 +381,7 @@ install_torch() {
     say "fetching libtorch $torch_version (545 MB)"
   fi
   fetch_wheels "$work/libtorch.txt" "libtorch $torch_version" $torch_need_kb \
-    "set LOCKSTEP_TORCH to a libtorch $torch_version"
+    "set LOCKSTEP_TORCH to a libtorch $torch_version" "$without_cuda"
   verify_wheels
   say "unpacking libtorch"
   unpack_wheels
@@ -462,7 +475,12 @@ fi
 fetch=no
 [ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
 torch_need_kb=$torch_kb
-[ $want_gpu = no ] || torch_need_kb=$torch_cuda_kb
+without_cuda=""
+if [ $fetch = yes ] && [ $want_gpu = yes ]; then
+  torch_need_kb=$torch_cuda_kb
+  without_cuda="; LOCKSTEP_GPU=0 leaves out the CUDA part (2 GB)"
+  [ -n "${LOCKSTEP_GPU:-}" ] || ! cmp -s "$torch_list" "$torch_home/.complete" || cuda_is_extra=yes
+fi
 # The plug-in is built beside libtorch only, and the pinned compiler is for x86_64.
 [ -n "$torch" ] && [ "$(uname -m)" = x86_64 ] && ! nvcc_is_complete || want_nvcc=no
 # Elsewhere the tests of S3 skip themselves.
@@ -477,15 +495,19 @@ need_kb=0
 if [ $need_kb -gt 0 ]; then
   free_kb=$(df -Pk "$root" | sed -n '2p' | tr -s ' ' | cut -d ' ' -f 4)
   [ "$free_kb" -ge $need_kb ] || fail "not enough disk space: $root has $((free_kb / 1000)) MB free" \
-    "and libtorch with the build needs $((need_kb / 1000)) MB"
+    "and libtorch with the build needs $((need_kb / 1000)) MB$without_cuda"
 fi
 
 compiler=${CXX:-g++}
+try_cuda=$cuda_is_extra
+cuda_is_extra=""
 install_packages
 command -v "$compiler" >/dev/null ||
   fail "no C++ compiler: '$compiler' is not in PATH; install g++ or set CXX to one that is"
 
+cuda_is_extra=$try_cuda
 [ $fetch = yes ] && install_torch
+cuda_is_extra=""
 [ $want_rclone = yes ] &&
   install_extra rclone "29 MB" "$rclone_list" "$rclone_home" $rclone_kb '*.data/scripts/rclone'
 [ $want_minilm = yes ] &&

@@ -17,6 +17,8 @@ using device::Lane;
 // Copies that are under way while the writer writes.
 constexpr size_t kNumAhead = 8;
 
+constexpr std::chrono::milliseconds kLeastPatience{1};
+
 }  // namespace
 
 DeviceSaves::DeviceSaves(at::Device of_device, uint64_t limit_bytes)
@@ -119,14 +121,27 @@ at::Tensor DeviceSnapshot::take_in_capture() {
   return memory;
 }
 
+// To give up would lose the save and not mend the disk: so it waits, and says for what.
+void DeviceSnapshot::wait_for_writer(std::unique_lock<std::mutex>& lock) {
+  const size_t written = num_written_;
+  const auto patience = std::max(timeout_, kLeastPatience);
+  const auto has_changed = [&] { return is_closed_ || num_written_ > written; };
+  while (!changed_.wait_for(lock, patience, has_changed)) {
+    log::warn("checkpoint",
+              "training waits for the save, which has written nothing for {}: there is too little "
+              "pinned memory for the whole state ({} MiB), and the disk or the bucket does not "
+              "answer",
+              base::to_text(patience), saves_.pool.num_pinned() * PinnedPool::kBytes >> 20);
+  }
+}
+
 void DeviceSnapshot::capture() {
   std::unique_lock lock(mutex_);
   while (num_queued_ < chunks_.size() && !is_closed_) {
     if (at::Tensor memory = take_in_capture(); memory.defined()) {
       queue(std::move(memory));
     } else {
-      const size_t written = num_written_;
-      changed_.wait(lock, [&] { return is_closed_ || num_written_ > written; });
+      wait_for_writer(lock);
     }
   }
   saves_.copies->current_waits(last_);

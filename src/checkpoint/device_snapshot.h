@@ -52,7 +52,9 @@ class DeviceSnapshot {
   // The save has ended: capture() waits for no more.
   void close();
 
-  // Returns when the parts may change by what the calling thread's current stream is given next.
+  // Returns when the parts may change by what the calling thread's current stream is given next. If
+  // that is for want of pinned memory, and the writer writes nothing for the time-out, the log says
+  // so each time.
   void capture();
 
  private:
@@ -65,6 +67,7 @@ class DeviceSnapshot {
 
   void queue(at::Tensor memory);  // the copy of the next chunk
   at::Tensor take_in_capture();   // an undefined tensor if the writer is to be waited for
+  void wait_for_writer(std::unique_lock<std::mutex>& lock);
 
   DeviceSaves& saves_;
   const std::chrono::milliseconds timeout_;

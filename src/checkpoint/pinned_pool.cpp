@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/process/memory_limit.h"
 #include "device/memory.h"
 
 namespace lockstep::checkpoint {
@@ -25,10 +26,16 @@ at::Tensor PinnedPool::take_fresh(device::Copies& copies) {
   return piece;
 }
 
-uint64_t pinned_limit(int num_ranks) {
-  const auto available = device::available_on_host();
-  return available ? *available / 2 / static_cast<uint64_t>(std::max(num_ranks, 1))
-                   : std::numeric_limits<uint64_t>::max();
+HostMemory host_memory() {
+  return {.available = device::available_on_host(),
+          .left_in_cgroups = base::memory_left_in_cgroups()};
+}
+
+uint64_t pinned_limit(const HostMemory& memory, int num_ranks) {
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  const uint64_t left =
+      std::min(memory.available.value_or(kNone), memory.left_in_cgroups.value_or(kNone));
+  return left == kNone ? kNone : left / 2 / static_cast<uint64_t>(std::max(num_ranks, 1));
 }
 
 }  // namespace lockstep::checkpoint

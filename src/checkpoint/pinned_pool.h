@@ -4,6 +4,7 @@
 // takes longer than to copy into it.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/copies.h"
@@ -37,7 +38,14 @@ class PinnedPool {
   std::vector<at::Tensor> idle_;
 };
 
-// Half of what the host has available now, dealt out to `num_ranks`.
-uint64_t pinned_limit(int num_ranks);
+struct HostMemory {
+  std::optional<uint64_t> available;        // of the whole host; nothing: unknown
+  std::optional<uint64_t> left_in_cgroups;  // until this process is killed; nothing: no limit
+};
+HostMemory host_memory();  // now
+
+// Half of what may be taken, dealt out to `num_ranks`: a job of Slurm's or a pod may take less than
+// the host has.
+uint64_t pinned_limit(const HostMemory& memory, int num_ranks);
 
 }  // namespace lockstep::checkpoint

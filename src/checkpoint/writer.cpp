@@ -189,7 +189,7 @@ class CheckpointWriter::Impl {
       const auto num_neighbours = static_cast<int>(group_.local_ranks().size());
       device_saves_.reset();  // its pinned memory, before there is more
       device_saves_ = std::make_unique<checkpoint::DeviceSaves>(
-          *device, checkpoint::pinned_limit(num_neighbours));
+          *device, checkpoint::pinned_limit(checkpoint::host_memory(), num_neighbours));
     }
     return device_saves_.get();
   }

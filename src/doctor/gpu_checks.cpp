@@ -36,7 +36,9 @@ std::string capabilities_text(const std::vector<int>& capabilities) {
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue ..." if NVML tells no number.
 std::string driver_name(const GpuDriver& driver) {
-  return driver.version.empty() ? driver.module_version : "driver " + driver.version;
+  const std::string by_module =
+      driver.module_version.empty() ? "there is a GPU" : driver.module_version;
+  return driver.version.empty() ? by_module : "driver " + driver.version;
 }
 
 struct CudaError {
@@ -105,10 +107,10 @@ CheckResult judge_driver_files(const GpuDriver& driver) {
         kNeededDriver);
   } else if (driver.module_version.empty()) {
     result.found = fmt::format("/dev/nvidia{} is there, but no driver is loaded",
-                               driver.has_device_file ? "0" : "ctl");
+                               driver.has_device_file ? "<N>" : "ctl");
     result.fix = "load it (modprobe nvidia) or install the driver of this kernel";
   } else if (!driver.has_device_file) {
-    result.found = driver.module_version + ", but there is no /dev/nvidia0";
+    result.found = driver.module_version + ", but there is no /dev/nvidia<N>";
     result.fix =
         "in a container, start it with its GPUs (--gpus all); else, as root, "
         "nvidia-modprobe -c=0";
@@ -125,7 +127,7 @@ CheckResult judge_cuda(const GpuFacts& facts) {
     result.fix =
         "install the driver's CUDA library (Debian: libcuda1); in a container, let the runtime "
         "bring it: NVIDIA_DRIVER_CAPABILITIES=compute,utility";
-  } else if (driver.cuda_version < kNeededCuda) {
+  } else if (driver.cuda_version > 0 && driver.cuda_version < kNeededCuda) {
     result.found =
         fmt::format("{}, which runs CUDA up to {}; this libtorch needs {}", driver_name(driver),
                     cuda_text(driver.cuda_version), cuda_text(kNeededCuda));
@@ -362,19 +364,13 @@ CheckResult check_gpu_links(const GpuFacts& facts) {
   return result;
 }
 
-std::vector<CheckResult> check_gpus(const GpuFacts& facts, int plugin_version) {
-  if (!facts.has_gpu()) {
-    return {{.name = "GPU", .found = "none: everything runs on the CPU"}};
-  }
+namespace {
+
+// Of a machine that has one, or a trace of one.
+std::vector<CheckResult> check_present_gpus(const GpuFacts& facts, int plugin_version) {
   std::vector<CheckResult> results = check_gpu_driver(facts);
-  if (facts.wanted == "cpu") {
-    results.push_back({.name = "GPU",
-                       .status = CheckStatus::Note,
-                       .found = "LOCKSTEP_DEVICE=cpu: programs leave the GPU alone",
-                       .fix = "fine if it is meant; unset it to use the GPU"});
-  }
   const bool is_asked = judge_driver_files(facts.driver).found.empty();
-  if (is_asked && facts.probe_problem.empty()) {
+  if (is_asked) {  // none if NVML was the one that failed
     for (const GpuDevice& device : facts.devices) {
       for (CheckResult& result : check_gpu_device(device)) {
         results.push_back(std::move(result));
@@ -388,6 +384,27 @@ std::vector<CheckResult> check_gpus(const GpuFacts& facts, int plugin_version) {
     for (CheckResult& result : check_gpu_libraries(facts, plugin_version)) {
       results.push_back(std::move(result));
     }
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<CheckResult> check_gpus(const GpuFacts& facts, int plugin_version) {
+  if (!facts.has_gpu()) {
+    return {{.name = "GPU", .found = "none: everything runs on the CPU"}};
+  }
+  std::vector<CheckResult> results = check_present_gpus(facts, plugin_version);
+  if (facts.wanted == "cpu") {
+    for (CheckResult& result : results) {
+      if (result.status == CheckStatus::Problem) {
+        result.status = CheckStatus::Note;  // no program meets it
+      }
+    }
+    results.push_back({.name = "GPU",
+                       .status = CheckStatus::Note,
+                       .found = "LOCKSTEP_DEVICE=cpu: programs leave the GPU alone",
+                       .fix = "fine if it is meant; unset it to use the GPU"});
   }
   return results;
 }

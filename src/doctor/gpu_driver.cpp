@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/gpu_files.h"
 #include "base/unique_fd.h"
 #include "doctor/gpu_probe.h"
 #include "doctor/nvml.h"
@@ -21,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOtherDrivers[] = {"/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu"};
 constexpr const char* kNvidia = "0x10de";
 constexpr const char* kDisplayClass = "0x03";
 constexpr unsigned kMaxDevices = 64;
@@ -205,11 +205,10 @@ void ask_devices(const Nvml& nvml, const std::string& root, GpuFacts& facts) {
 GpuDriver read_driver(const std::string& root) {
   GpuDriver driver;
   driver.module_version = first_line(root + "/proc/driver/nvidia/version");
-  driver.has_device_file = exists(root + "/dev/nvidia0");
+  driver.has_device_file = base::count_gpu_files(root) > 0;
   driver.has_control_file = exists(root + "/dev/nvidiactl");
   driver.has_uvm_file = exists(root + "/dev/nvidia-uvm");
-  driver.is_other = std::any_of(std::begin(kOtherDrivers), std::end(kOtherDrivers),
-                                [&](const char* file) { return exists(root + file); });
+  driver.is_other = base::has_gpu_without_file(root);
   std::error_code error;
   for (const auto& device : fs::directory_iterator(root + "/sys/bus/pci/devices", error)) {
     if (first_line(device.path().string() + "/vendor") == kNvidia &&
@@ -254,8 +253,10 @@ void ask_cuda(GpuDriver& driver) {
     driver.cuda_problem = "libcuda.so.1 lacks functions that every driver has";
     return;
   }
-  version(&driver.cuda_version);
-  driver.cuda_error = init(0);
+  driver.cuda_error = version(&driver.cuda_version);  // the toolkit's stub fails here already
+  if (driver.cuda_error == 0) {
+    driver.cuda_error = init(0);
+  }
   if (driver.cuda_error == 0) {
     driver.cuda_error = count(&driver.cuda_devices);
   }

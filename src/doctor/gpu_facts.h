@@ -83,7 +83,7 @@ struct GpuLibraries {
 
 struct GpuDriver {
   std::string module_version;  // of /proc/driver/nvidia/version, its first line; empty: not loaded
-  bool has_device_file = false;            // /dev/nvidia0
+  bool has_device_file = false;            // a /dev/nvidia<N>
   bool has_control_file = false;           // /dev/nvidiactl
   bool has_uvm_file = false;               // /dev/nvidia-uvm
   bool is_other = false;                   // a driver without these files: WSL 2, Jetson

@@ -135,6 +135,13 @@ void ask_version(GpuLibrary& library, const char* function) {
   }
 }
 
+void ask_cudnn(GpuLibrary& cudnn) {
+  if (void* handle = cudnn.path.empty() ? nullptr : open(cudnn)) {
+    const auto version = reinterpret_cast<size_t (*)()>(::dlsym(handle, "cudnnGetVersion"));
+    cudnn.version = version ? static_cast<int>(version()) : 0;
+  }
+}
+
 // The head of the table that device/plugin_api.h declares.
 struct PluginHead {
   int32_t version;
@@ -182,14 +189,13 @@ GpuLibraries find_libraries(const GpuProbeOptions& options) {
   return libraries;
 }
 
-void ask_libraries(GpuLibraries& libraries, const std::string& plugin_entry) {
-  if (void* handle = libraries.cudnn.path.empty() ? nullptr : open(libraries.cudnn)) {
-    const auto version = reinterpret_cast<size_t (*)()>(::dlsym(handle, "cudnnGetVersion"));
-    libraries.cudnn.version = version ? static_cast<int>(version()) : 0;
-  }
-  ask_version(libraries.nccl, "ncclGetVersion");
-  ask_version(libraries.cufile, "cuFileGetVersion");
-  ask_plugin(libraries, plugin_entry);
+std::vector<LibraryQuestion> library_questions(const std::string& plugin_entry) {
+  return {{&GpuLibraries::cudnn, [](GpuLibraries& all) { ask_cudnn(all.cudnn); }},
+          {&GpuLibraries::nccl, [](GpuLibraries& all) { ask_version(all.nccl, "ncclGetVersion"); }},
+          {&GpuLibraries::cufile,
+           [](GpuLibraries& all) { ask_version(all.cufile, "cuFileGetVersion"); }},
+          {&GpuLibraries::plugin,
+           [plugin_entry](GpuLibraries& all) { ask_plugin(all, plugin_entry); }}};
 }
 
 }  // namespace lockstep::doctor

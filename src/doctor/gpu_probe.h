@@ -2,6 +2,7 @@
 
 // Asks the machine about its GPUs.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,12 @@ struct GpuProbeOptions {
   std::string root;           // put before /proc, /sys and /dev; tests use a folder of their own
   std::string torch_program;  // REQUIRED: lockstep-torch, whose libtorch it is about
   std::string plugin_entry;   // the function by which the plug-in is known; empty: not asked
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // for each library
 };
 
-// Reads files of the kernel, then lets a process of its own load the driver's libraries and ask
-// them: one that hangs, as it does with a broken GPU, or crashes is a finding and not our end.
+// Reads files of the kernel, then lets a process of its own load the driver's and libtorch's
+// libraries and ask them: one that hangs, as it does with a broken GPU, or crashes is a finding and
+// not our end, and what the others told stays known.
 // Where there is nothing of NVIDIA's, no library is loaded and no process started. Call it in a
 // process without threads.
 GpuFacts probe_gpus(const GpuProbeOptions& options);
@@ -30,8 +32,13 @@ void ask_cuda(GpuDriver& driver);
 // Files only: the kernel's, and the libraries beside libtorch.
 GpuDriver read_driver(const std::string& root);
 GpuLibraries find_libraries(const GpuProbeOptions& options);
-// Loads those that tell a version, and asks them.
-void ask_libraries(GpuLibraries& libraries, const std::string& plugin_entry);
+
+// How a library that tells a version is loaded and asked.
+struct LibraryQuestion {
+  GpuLibrary GpuLibraries::*library;
+  std::function<void(GpuLibraries&)> ask;
+};
+std::vector<LibraryQuestion> library_questions(const std::string& plugin_entry);
 
 // The architectures that a library has GPU code for, as its section .nv_fatbin tells; both lists
 // are empty if there is none.

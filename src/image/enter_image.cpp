@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "base/unique_fd.h"
 #include "image/container.h"
@@ -95,21 +96,38 @@ std::vector<Piece> system_pieces() {
 }
 
 // The driver's libraries, read-only, and the folders of its services, all in the new /run and /tmp.
-void add_gpu_pieces(std::vector<Piece>& pieces) {
-  const auto driver = host_gpu_driver();
-  if (!driver) {
-    return;
-  }
-  for (const DriverLibrary& library : driver->libraries) {
+std::vector<Piece> gpu_pieces(const GpuDriver& driver) {
+  std::vector<Piece> pieces;
+  for (const DriverLibrary& library : driver.libraries) {
     pieces.push_back({.tree = clone_tree(library.source),
                       .target = fmt::format("{}/{}", kDriverFolder, library.name),
                       .name = library.source,
                       .is_folder = false});
     make_read_only(pieces.back().tree.get());
   }
-  for (const std::string& folder : driver->services) {
+  for (const std::string& folder : driver.services) {
     pieces.push_back(
         {.tree = clone_tree(folder), .target = folder, .name = folder, .optional = true});
+  }
+  return pieces;
+}
+
+// A job without a GPU runs, whatever the driver's files are on.
+void add_gpu_pieces(std::vector<Piece>& pieces) {
+  const auto driver = host_gpu_driver();
+  if (!driver) {
+    return;
+  }
+  try {
+    for (Piece& piece : gpu_pieces(*driver)) {
+      pieces.push_back(std::move(piece));
+    }
+  } catch (const IoError& error) {
+    log::warn("image",
+              "the GPU driver stays outside the image, so programs in it find no GPU: {}; install "
+              "the driver's libraries on a local file system, or set LOCKSTEP_DEVICE=cpu if the "
+              "job wants no GPU",
+              error.what());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/gpu_files.h"
 #include "base/text/text.h"
 #include "base/unique_fd.h"
 
@@ -35,9 +36,6 @@ constexpr const char* kLibraries[] = {"libcuda",
                                       "libd3d12core"};
 constexpr const char* kCuda = "libcuda.so.1";
 
-// Any of them means that there is a driver to go with the libraries.
-constexpr const char* kDevices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg",
-                                    "/dev/nvhost-ctrl-gpu"};
 constexpr const char* kServices[] = {"/run/nvidia-persistenced", "/run/nvidia-fabricmanager"};
 constexpr const char* kMpsFolder = "/tmp/nvidia-mps";
 
@@ -139,7 +137,11 @@ std::string version_of(const std::string& libcuda) {
 
 std::vector<std::string> services_of(const GpuDriverOptions& options) {
   std::vector<std::string> services(std::begin(kServices), std::end(kServices));
-  services.push_back(options.mps_folder.empty() ? kMpsFolder : options.mps_folder);
+  // A relative one means another folder in each process, and "/" would hide the image.
+  const fs::path mps = options.mps_folder.empty() ? kMpsFolder : options.mps_folder;
+  if (mps.is_absolute() && mps.lexically_normal() != "/") {
+    services.push_back(mps.string());
+  }
   std::erase_if(services, [&](const std::string& folder) {
     std::error_code error;
     return !fs::is_directory(options.root + folder, error);
@@ -150,9 +152,9 @@ std::vector<std::string> services_of(const GpuDriverOptions& options) {
 }  // namespace
 
 std::optional<GpuDriver> find_gpu_driver(const GpuDriverOptions& options) {
-  const auto is_here = [&](const char* path) { return has_file(options.root + path); };
-  if (std::none_of(std::begin(kDevices), std::end(kDevices), is_here)) {
-    return std::nullopt;
+  if (!has_file(options.root + "/dev/nvidiactl") && base::count_gpu_files(options.root) == 0 &&
+      !base::has_gpu_without_file(options.root)) {
+    return std::nullopt;  // there is no driver to go with the libraries
   }
   std::vector<std::string> folders = options.folders;
   for (const auto& more : {configured_folders(options.root),
@@ -189,8 +191,12 @@ namespace {
 std::optional<GlibcVersion> image_glibc(const std::string& root) {
   for (const char* folder : kFolders) {
     const std::string library = root + folder + "/libc.so.6";
-    if (const auto version = has_file(library) ? newest_glibc(library) : std::nullopt) {
-      return version;
+    try {
+      if (const auto version = has_file(library) ? newest_glibc(library) : std::nullopt) {
+        return version;
+      }
+    } catch (const IoError&) {
+      continue;  // one that may not be read tells nothing
     }
   }
   return std::nullopt;

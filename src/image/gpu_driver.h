@@ -11,8 +11,8 @@
 
 namespace lockstep::image {
 
-// Where the libraries are seen inside; LD_LIBRARY_PATH there ends with it. It is in /run, which is
-// new for each job: nothing in an image can be in its place.
+// Where the libraries are seen inside; LD_LIBRARY_PATH there begins with it. It is in /run, which
+// is new for each job: nothing in an image can be in its place.
 inline constexpr const char* kDriverFolder = "/run/lockstep/driver";
 
 struct DriverLibrary {
@@ -29,7 +29,7 @@ struct GpuDriver {
 struct GpuDriverOptions {
   std::string root;                  // put before every path; tests use a folder of their own
   std::vector<std::string> folders;  // searched first: those of LD_LIBRARY_PATH
-  std::string mps_folder;            // CUDA_MPS_PIPE_DIRECTORY; empty: /tmp/nvidia-mps
+  std::string mps_folder;            // CUDA_MPS_PIPE_DIRECTORY, absolute; empty: /tmp/nvidia-mps
 };
 
 // Nothing if there is no device, or no libcuda.so.1 for this machine.

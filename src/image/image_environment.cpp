@@ -113,8 +113,11 @@ std::vector<std::string> image_environment(const std::vector<std::string>& host,
     }
   }
   if (::access((root + kDriverFolder).c_str(), X_OK) == 0) {
-    std::string& path = merged["LD_LIBRARY_PATH"];  // the image's own folders come first
-    path += (path.empty() ? "" : ":") + std::string(kDriverFolder);
+    // First, since another libcuda (cuda-compat, a stub, one of the host that the image was made
+    // on) does not fit this kernel's module. The folder has the driver's names alone: it hides
+    // nothing else.
+    std::string& path = merged["LD_LIBRARY_PATH"];
+    path = kDriverFolder + (path.empty() ? "" : ":" + path);
   }
   std::vector<std::string> entries;
   entries.reserve(merged.size());

@@ -3,12 +3,17 @@
 
 #include "checkpoint/device_snapshot.h"
 
+#include <atomic>
 #include <cstring>
+#include <future>
+#include <limits>
 #include <thread>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <lockstep/base/log.h>
 
 #include "device/memory.h"
 #include "support/late_copies.h"
@@ -86,6 +91,19 @@ TEST_F(DeviceSnapshots, HoldWhatWasThereWhateverThereIsOfMemory) {
 }
 
 // Nobody is waited for but the copies: there is no writer here until all has changed.
+TEST(PinnedLimit, IsHalfOfWhatARankMayTake) {
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  using checkpoint::pinned_limit;
+  EXPECT_EQ(pinned_limit({}, 3), kNone) << "nothing is known";
+  EXPECT_EQ(pinned_limit({.available = 1'000'000}, 1), 500'000u);
+  EXPECT_EQ(pinned_limit({.available = 1'000'000}, 8), 62'500u);
+  EXPECT_EQ(pinned_limit({.available = 1'000'000, .left_in_cgroups = 64'000}, 4), 8'000u)
+      << "the job would be killed";
+  EXPECT_EQ(pinned_limit({.available = 50'000, .left_in_cgroups = 64'000}, 1), 25'000u);
+  EXPECT_EQ(pinned_limit({.left_in_cgroups = 64'000}, 1), 32'000u);
+  EXPECT_EQ(pinned_limit({.available = 1'000'000, .left_in_cgroups = 0}, 1), 0u);
+}
+
 TEST_F(DeviceSnapshots, ASecondSaveIsCapturedWithoutTheWriter) {
   DeviceSaves saves(at::kCPU, kNoLimit);
   save_and_change(saves, 1);
@@ -130,6 +148,28 @@ TEST_F(DeviceSnapshots, ClosingEndsACapture) {
   snapshot.begin_write(0);
   snapshot.close();  // the save has failed
   capture.join();
+}
+
+// A disk that hangs: training hangs with it, and somebody must know why.
+TEST_F(DeviceSnapshots, ACaptureThatWaitsForADiskSaysSo) {
+  DeviceSaves saves(at::kCPU, PinnedPool::kBytes);
+  DeviceSnapshot snapshot(saves,
+                          {.parts = make_parts(1), .timeout = std::chrono::milliseconds(20)});
+  std::promise<std::string> told;
+  std::atomic<bool> is_told = false;
+  log::set_sink([&](log::Level, std::string_view line) {
+    if (!is_told.exchange(true)) {
+      told.set_value(std::string(line));
+    }
+  });
+  std::thread capture([&] { snapshot.capture(); });
+  auto text = told.get_future();
+  EXPECT_EQ(text.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  snapshot.close();
+  capture.join();
+  log::set_sink({});
+  ASSERT_TRUE(is_told);
+  EXPECT_THAT(text.get(), AllOf(HasSubstr("has written nothing for 20 ms"), HasSubstr("(4 MiB)")));
 }
 
 // Late copies on a host that has no memory to pin.

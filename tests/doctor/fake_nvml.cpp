@@ -1,10 +1,15 @@
 // A libnvidia-ml.so.1 that plays a machine with two GPUs, for gpu_probe_test. What it declares is
 // the library's binary interface, written down apart from the doctor's own declarations. FAKE_NVML
-// says what is special: "lost" (the second GPU), "mismatch", "hang" or "crash".
+// says what is special: "lost" (the second GPU), "mismatch", "hang", "stuck" (it hangs, and the
+// process cannot be reaped) or "crash".
 
 #include <cstdlib>
 #include <cstring>
+#include <poll.h>
 #include <string_view>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace {
@@ -46,6 +51,20 @@ std::string_view mode() {
   return value ? value : "";
 }
 
+// A process that another one traces stays a zombie for its parent, until the tracer looks: it plays
+// one in the driver that no signal reaches. The tracer, its child, lives as long as the doctor.
+void become_unreapable() {
+  const int doctor = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
+  const pid_t traced = ::getpid();
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  if (doctor >= 0 && ::fork() == 0) {
+    ::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr);
+    pollfd event{doctor, POLLIN, 0};
+    ::poll(&event, 1, -1);
+    ::_exit(0);
+  }
+}
+
 unsigned number_of(const void* device) {
   return device == &devices[1] ? 1 : 0;
 }
@@ -60,7 +79,10 @@ int put(unsigned* value, unsigned number) {
 extern "C" {
 
 int nvmlInit_v2() {
-  if (mode() == "hang") {
+  if (mode() == "stuck") {
+    become_unreapable();
+  }
+  if (mode() == "hang" || mode() == "stuck") {
     ::sleep(1000);
   }
   if (mode() == "crash") {

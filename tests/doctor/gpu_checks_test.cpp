@@ -130,11 +130,11 @@ TEST(GpuChecks, AGpuWithoutADriver) {
   EXPECT_FALSE(is_problem(facts)) << "programs run, on the CPU";
   EXPECT_EQ(check_gpus(facts, kPluginVersion).size(), 1u) << "the rest follows from it";
   facts.driver.has_device_file = true;
-  EXPECT_THAT(troubles(facts), HasSubstr("/dev/nvidia0 is there, but no driver is loaded"));
+  EXPECT_THAT(troubles(facts), HasSubstr("/dev/nvidia<N> is there, but no driver is loaded"));
   EXPECT_TRUE(is_problem(facts));
   facts.driver.module_version = "NVRM version: 580";
   facts.driver.has_device_file = false;
-  EXPECT_THAT(troubles(facts), AllOf(HasSubstr("NVRM version: 580, but there is no /dev/nvidia0"),
+  EXPECT_THAT(troubles(facts), AllOf(HasSubstr("NVRM version: 580, but there is no /dev/nvidia<N>"),
                                      HasSubstr("--gpus all")));
 }
 
@@ -189,6 +189,29 @@ TEST(GpuChecks, AHiddenGpuIsSaidToBeHidden) {
   facts.libraries.has_torch_cuda = false;
   EXPECT_THAT(troubles(facts), HasSubstr("LOCKSTEP_DEVICE=cpu: programs leave the GPU alone"));
   EXPECT_FALSE(is_problem(facts)) << "what is not wanted need not be complete";
+}
+
+// A container for the CPU, on a host with a GPU.
+TEST(GpuChecks, ABrokenDriverThatNoProgramMeetsIsNoProblem) {
+  GpuFacts facts = healthy();
+  facts.driver.has_device_file = false;
+  EXPECT_TRUE(is_problem(facts));
+  facts.wanted = "cpu";
+  EXPECT_THAT(troubles(facts), HasSubstr("note     GPU driver  NVRM version"));
+  EXPECT_FALSE(is_problem(facts));
+  facts = healthy();
+  facts.wanted = "cpu";
+  facts.devices[0].ecc_uncorrected = 1;
+  EXPECT_THAT(troubles(facts), HasSubstr("note     GPU 0  1 memory error"));
+  EXPECT_FALSE(is_problem(facts));
+}
+
+TEST(GpuChecks, AGpuOfWindowsWithoutALibrary) {
+  GpuFacts facts = healthy();
+  facts.driver = {.is_other = true, .nvml_problem = ""};
+  facts.driver.cuda_problem = "libcuda.so.1: cannot open shared object file";
+  EXPECT_THAT(troubles(facts),
+              HasSubstr("PROBLEM  GPU driver  there is a GPU, but no program can use it"));
 }
 
 TEST(GpuChecks, ADriverThatHangs) {

@@ -12,12 +12,14 @@
 
 #include "base/process/process.h"
 #include "base/unique_fd.h"
+#include "doctor/gpu_checks.h"
 #include "doctor/gpu_json.h"
 #include "support/job.h"
 
 namespace lockstep::doctor {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -153,10 +155,64 @@ TEST_F(GpuProbe, ADriverThatDoesNotWorkSaysWhy) {
 TEST_F(GpuProbe, ADriverThatHangsOrCrashesIsAFinding) {
   const GpuFacts hung =
       probe({{"FAKE_NVML", "hang"}}, kTorch + "/program", std::chrono::milliseconds(300));
-  EXPECT_THAT(hung.probe_problem, HasSubstr("do not answer within"));
+  EXPECT_THAT(hung.probe_problem, HasSubstr("NVML does not answer within"));
   EXPECT_TRUE(hung.libraries.has_torch_cuda) << "what files tell is known all the same";
   const GpuFacts crashed = probe({{"FAKE_NVML", "crash"}});
-  EXPECT_THAT(crashed.probe_problem, HasSubstr("SIGABRT"));
+  EXPECT_THAT(crashed.probe_problem,
+              AllOf(HasSubstr("NVML ended the process"), HasSubstr("SIGABRT")));
+  EXPECT_EQ(crashed.libraries.cudnn.version, 0) << "nothing is asked after the driver";
+}
+
+TEST_F(GpuProbe, AProcessThatCannotBeReapedDoesNotHoldTheDoctorUp) {
+  const GpuFacts stuck =
+      probe({{"FAKE_NVML", "stuck"}}, kTorch + "/program", std::chrono::milliseconds(300));
+  EXPECT_THAT(stuck.probe_problem, HasSubstr("does not answer within"));
+}
+
+// A torn file is no broken driver.
+TEST_F(GpuProbe, ALibraryThatCrashesOrHangsIsItsOwnFinding) {
+  const GpuFacts crashed = probe({{"FAKE_CRASH", "cudnn"}});
+  EXPECT_EQ(crashed.probe_problem, "");
+  EXPECT_EQ(crashed.devices.size(), 2u);
+  EXPECT_EQ(crashed.driver.cuda_devices, 2);
+  EXPECT_THAT(crashed.libraries.cudnn.problem, HasSubstr("SIGABRT"));
+  EXPECT_EQ(crashed.libraries.nccl.version, 22809) << "the next ones are asked all the same";
+  EXPECT_EQ(crashed.libraries.plugin.version, 4);
+  const GpuFacts hung =
+      probe({{"FAKE_HANG", "nccl"}}, kTorch + "/program", std::chrono::milliseconds(1500));
+  EXPECT_EQ(hung.probe_problem, "");
+  EXPECT_EQ(hung.libraries.cudnn.version, 91900);
+  EXPECT_THAT(hung.libraries.nccl.problem, HasSubstr("does not answer within"));
+  EXPECT_EQ(hung.libraries.cufile.version, 1150);
+}
+
+TEST_F(GpuProbe, TheToolkitsStubIsKnownByItsError) {
+  const GpuFacts facts = probe({{"FAKE_CUDA", "34"}});
+  EXPECT_EQ(facts.driver.cuda_error, 34);
+  EXPECT_EQ(facts.driver.cuda_version, 0);
+  EXPECT_THAT(checks_table(check_gpu_driver(facts)), HasSubstr("the toolkit's stub"));
+}
+
+TEST_F(GpuProbe, AContainersGpuNeedNotBeNumberZero) {
+  fs::rename(root_.path() + "/dev/nvidia0", root_.path() + "/dev/nvidia3");
+  const GpuFacts facts = probe();
+  EXPECT_TRUE(facts.driver.has_device_file);
+  EXPECT_EQ(facts.devices.size(), 2u);
+  EXPECT_THAT(checks_table(check_gpu_driver(facts)), HasSubstr("a program sees 2 GPUs"));
+}
+
+TEST_F(GpuProbe, AGpuOfWindowsIsNotAskedUnlessItIsNvidias) {
+  const test::TempFolder windows;
+  const auto has_gpu = [&] {
+    return probe_gpus({.root = windows.path(), .torch_program = "/no/program"}).has_gpu();
+  };
+  const std::string library = windows.path() + "/usr/lib/wsl/lib/libcuda.so.1";
+  fs::create_directories(windows.path() + "/dev");
+  base::write_file_atomically(windows.path() + "/dev/dxg", "");
+  EXPECT_FALSE(has_gpu());
+  fs::create_directories(fs::path(library).parent_path());
+  base::write_file_atomically(library, "");
+  EXPECT_TRUE(read_driver(windows.path()).is_other);
 }
 
 TEST_F(GpuProbe, FindsWhatIsBesideLibtorch) {
@@ -172,6 +228,9 @@ TEST_F(GpuProbe, FindsWhatIsBesideLibtorch) {
   EXPECT_EQ(found.plugin.path, kTorch + "/liblockstep_cuda.so");
   EXPECT_EQ(found.plugin.version, 4);
   EXPECT_EQ(found.plugin.problem, "");
+  file("/proc/driver/nvidia-fs/version", "2.19\n");
+  EXPECT_EQ(probe().libraries.nvidia_fs, "2.19") << "an older module tells it there";
+  fs::remove_all(root_.path() + "/proc/driver/nvidia-fs");
   file("/sys/module/nvidia_fs/version", "2.26.6\n");
   EXPECT_EQ(probe().libraries.nvidia_fs, "2.26.6");
 }

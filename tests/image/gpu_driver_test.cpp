@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text/text.h"
 #include "base/unique_fd.h"
 #include "image/container.h"
 #include "support/job.h"
@@ -85,6 +86,20 @@ class GpuDriverFiles : public ::testing::Test {
   test::TempFolder folder_;
 };
 
+// Where a program that starts in this folder as its root finds a library.
+std::string found_by_loader(const std::string& root, const std::string& name) {
+  for (const std::string& entry : image_environment({}, root)) {
+    if (entry.starts_with("LD_LIBRARY_PATH=")) {
+      for (const std::string& folder : base::split(entry.substr(entry.find('=') + 1), ':')) {
+        if (fs::exists(root + folder + "/" + name)) {
+          return folder;
+        }
+      }
+    }
+  }
+  return "none";
+}
+
 constexpr const char* kAll =
     "580.95.05: libcuda.so.1 libcuda.so.580.95.05 libnvidia-ml.so.1 libnvidia-ml.so.580.95.05 "
     "libnvidia-ptxjitcompiler.so.1 libnvidia-ptxjitcompiler.so.580.95.05";
@@ -127,6 +142,34 @@ TEST_F(GpuDriverFiles, AreNotWhatOnlyHasTheName) {
   EXPECT_EQ(seen(), kAll) << "and nothing that computing does not need";
 }
 
+// What CUDA loads by name at run time: without one of them some programs start, and then fail.
+TEST_F(GpuDriverFiles, AreAllThatCudaLoads) {
+  file("/dev/nvidiactl");
+  std::string expected = "580.95.05:";
+  for (const char* name :
+       {"libcuda.so.580.95.05", "libcudadebugger.so.1", "libd3d12core.so", "libdxcore.so",
+        "libnvidia-allocator.so.1", "libnvidia-cfg.so.1", "libnvidia-fatbinaryloader.so.580.95.05",
+        "libnvidia-gpucomp.so.580.95.05", "libnvidia-ml.so.1", "libnvidia-nvvm.so.4",
+        "libnvidia-opencl.so.1", "libnvidia-pkcs11-openssl3.so.580.95.05",
+        "libnvidia-pkcs11.so.580.95.05", "libnvidia-ptxjitcompiler.so.1"}) {
+    file(std::string("/usr/lib64/") + name, library_for({}));
+    expected += std::string(" ") + name;
+  }
+  EXPECT_EQ(seen(), "none") << "nothing is called libcuda.so.1";
+  fs::create_symlink("libcuda.so.580.95.05", root() + "/usr/lib64/libcuda.so.1");
+  expected.insert(expected.find(" libcuda.so.580"), " libcuda.so.1");
+  EXPECT_EQ(seen(), expected);
+}
+
+TEST_F(GpuDriverFiles, TheDeviceNeedNotBeNumberZero) {
+  install("/usr/lib64", "580.95.05");
+  file("/dev/nvidia3");
+  EXPECT_EQ(seen(), kAll);
+  fs::remove(root() + "/dev/nvidia3");
+  file("/dev/nvidia-caps/nvidia-cap1");
+  EXPECT_EQ(seen(), "none") << "that is no device";
+}
+
 TEST_F(GpuDriverFiles, ServicesComeWithThem) {
   file("/dev/nvidiactl");
   install("/usr/lib64", "580.95.05");
@@ -139,6 +182,9 @@ TEST_F(GpuDriverFiles, ServicesComeWithThem) {
   file("/srv/mps/control");
   EXPECT_THAT(services(""), ElementsAre("/run/nvidia-persistenced", "/tmp/nvidia-mps"));
   EXPECT_THAT(services("/srv/mps"), ElementsAre("/run/nvidia-persistenced", "/srv/mps"));
+  for (const char* folder : {"/", "//", "/srv/..", "srv/mps"}) {
+    EXPECT_THAT(services(folder), ElementsAre("/run/nvidia-persistenced")) << folder;
+  }
 }
 
 TEST_F(GpuDriverFiles, ProgramsInTheImageFindThem) {
@@ -154,7 +200,17 @@ TEST_F(GpuDriverFiles, ProgramsInTheImageFindThem) {
   file("/run/lockstep/driver/libcuda.so.1", library_for({}));
   EXPECT_EQ(library_path(), "/run/lockstep/driver");
   file("/etc/environment", "LD_LIBRARY_PATH=/opt/lib\n");
-  EXPECT_EQ(library_path(), "/opt/lib:/run/lockstep/driver");
+  EXPECT_EQ(library_path(), "/run/lockstep/driver:/opt/lib");
+}
+
+// cuda-compat, the toolkit's stub, or what the host had that the image was made on.
+TEST_F(GpuDriverFiles, TheHostsDriverIsFoundBeforeTheImages) {
+  file("/run/lockstep/driver/libcuda.so.1", library_for({}));
+  file("/opt/lib/libcuda.so.1", library_for({"GLIBC_2.4"}));
+  file("/opt/lib/libcudart.so.13", library_for({}));
+  file("/etc/environment", "LD_LIBRARY_PATH=/opt/lib:/opt/more\n");
+  EXPECT_EQ(found_by_loader(root(), "libcuda.so.1"), "/run/lockstep/driver");
+  EXPECT_EQ(found_by_loader(root(), "libcudart.so.13"), "/opt/lib") << "all else is the image's";
 }
 
 // The launcher deals GPUs to ranks by it, and an image that sets it would undo that.
@@ -183,6 +239,8 @@ TEST_F(GpuDriverFiles, AnOldImageIsToldWhatItLacks) {
   EXPECT_THAT(look_at_gpu_needs(root()).problem,
               HasSubstr("need glibc 2.34, and the image has 2.31"));
   fs::remove(root() + "/lib64/libc.so.6");
+  EXPECT_THAT(look_at_gpu_needs(root()).problem, HasSubstr("the image has none"));
+  fs::create_directory(root() + "/lib64/libc.so.6");  // it cannot be read, which is not our end
   EXPECT_THAT(look_at_gpu_needs(root()).problem, HasSubstr("the image has none"));
 }
 

@@ -26,7 +26,7 @@ stub() {
 for tool in cmake ninja ccache ps ip unshare nsenter; do echo 'exit 0' | stub $tool; done
 echo 'echo "${FAKE_MACHINE:-x86_64}"' | stub uname
 echo 'echo "${FAKE_UID:-0}"' | stub id
-echo '[ -z "${FAKE_DRIVER:-}" ] || echo "	libcuda.so.1 (libc6,x86-64) => /usr/lib/libcuda.so.1"' | stub ldconfig
+echo '[ -z "${FAKE_DRIVER:-}" ] || echo "	libcuda.so.1 ($FAKE_DRIVER) => /usr/lib/libcuda.so.1"' | stub ldconfig
 stub df <<'STUB'
 echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
 echo "/dev/x  99999999  5 ${FAKE_FREE_KB:-99999999}   5% /"
@@ -380,23 +380,89 @@ setup FAKE_PIP=odd
 expect_code 0
 [ -z "$output" ] || wrong "who does not ask for it fetches it anew"
 
+# The driver's library for 64-bit programs, and its device.
+mkdir -p "$sandbox/gpu_host/dev" && : >"$sandbox/gpu_host/dev/nvidiactl"
+driver="FAKE_DRIVER=libc6,x86-64 DPKG_ROOT=$sandbox/gpu_host"
+
 case="the CUDA part: where the driver is, but not against LOCKSTEP_GPU=0"
 fresh
-setup FAKE_DRIVER=1 LOCKSTEP_GPU=0
+setup $driver LOCKSTEP_GPU=0
 expect_code 0
 cuda_is_there no
-setup FAKE_DRIVER=1
+setup $driver
 expect_code 0
 cuda_is_there yes
+
+case="the CUDA part: not for a driver's library without a GPU, nor for that of 32-bit programs"
+fresh
+mkdir -p "$sandbox/no_gpu_host/dev"
+setup FAKE_DRIVER=libc6,x86-64 DPKG_ROOT="$sandbox/no_gpu_host"
+expect_code 0
+cuda_is_there no
+setup FAKE_DRIVER=libc6 DPKG_ROOT="$sandbox/gpu_host"
+expect_code 0
+cuda_is_there no
+setup DPKG_ROOT="$sandbox/gpu_host"
+expect_code 0
+cuda_is_there no
+mkdir -p "$sandbox/no_gpu_host/proc/driver/nvidia" && : >"$sandbox/no_gpu_host/proc/driver/nvidia/version"
+setup FAKE_DRIVER=libc6,x86-64 DPKG_ROOT="$sandbox/no_gpu_host"
+expect_code 0
+cuda_is_there yes
+
+# goes_on WORDS: what was there is enough, and one line says so.
+goes_on() {
+  text=$1
+  shift
+  setup "$@"
+  expect_code 0
+  expect_text "going on without libtorch's CUDA part (LOCKSTEP_GPU=0 stops trying): $text"
+  lines=$(echo "$output" | grep -v -c -E '^setup: (fetching|unpacking|done)|^  [|]')
+  [ "$lines" = 1 ] || wrong "$lines lines instead of one sentence"
+  cuda_is_there no
+  [ "$(ls -A "$tree/.deps")" = libtorch-2.11.0 ] || wrong "left behind: $(ls -A "$tree/.deps")"
+}
+
+case="the CUDA part: unasked, for a libtorch that is there, its failure is no failure"
+fresh
+setup LOCKSTEP_GPU=0
+goes_on "no network: the Python package index" $driver FAKE_PIP=offline
+goes_on "the disk is full: $tree needs 5300 MB" $driver FAKE_PIP=full
+goes_on "what the package index sent is not the pinned libtorch" $driver FAKE_PIP=tampered
+goes_on "libtorch 2.11.0 could not be fetched" $driver FAKE_PIP=odd
+goes_on "not enough disk space: $tree has 8200 MB free" $driver FAKE_FREE_KB=8200000
+setup LOCKSTEP_GPU=1 $driver FAKE_PIP=offline
+expect_code 1
+setup --tests $driver FAKE_PIP=offline
+expect_code 0
+expect_file .deps/nvcc/bin/nvcc
+setup $driver
+expect_code 0
+cuda_is_there yes
+
+case="the CUDA part: a package that is missing is still an error"
+fresh
+setup LOCKSTEP_GPU=0
+echo "cmake" >"$tree/missing"
+setup $driver FAKE_APT=offline
+expect_code 1
+expect_text "no network: the Debian mirror cannot be reached"
+
+case="the CUDA part: a failure for want of space says how to do without"
+fresh
+fails "needs 8300 MB; LOCKSTEP_GPU=0 leaves out the CUDA part (2 GB)" $driver FAKE_FREE_KB=8200000
+fails "needs 5300 MB for libtorch 2.11.0; LOCKSTEP_GPU=0 leaves out the CUDA part" $driver FAKE_PIP=full
+setup LOCKSTEP_GPU=0 $driver FAKE_FREE_KB=8200000
+expect_code 0
 
 case="the CUDA part: where the driver is in LD_LIBRARY_PATH alone"
 fresh
 mkdir "$sandbox/driver" && : >"$sandbox/driver/libcuda.so.1"
-setup LD_LIBRARY_PATH="/nowhere:$sandbox/driver"
+setup LD_LIBRARY_PATH="/nowhere:$sandbox/driver" DPKG_ROOT="$sandbox/gpu_host"
 expect_code 0
 cuda_is_there yes
 fresh
-setup LD_LIBRARY_PATH="/nowhere:$sandbox"
+setup LD_LIBRARY_PATH="/nowhere:$sandbox" DPKG_ROOT="$sandbox/gpu_host"
 expect_code 0
 cuda_is_there no
 
@@ -656,7 +722,7 @@ expect_no_file .deps/nvcc
 
 case="LOCKSTEP_TORCH: LOCKSTEP_GPU=1 wants one with CUDA, a driver alone does not"
 fresh
-setup LOCKSTEP_TORCH="$sandbox/own" FAKE_DRIVER=1
+setup LOCKSTEP_TORCH="$sandbox/own" $driver
 expect_code 0
 fails "LOCKSTEP_GPU=1, but LOCKSTEP_TORCH=$sandbox/own has no lib/libtorch_cuda.so" LOCKSTEP_TORCH="$sandbox/own" \
   LOCKSTEP_GPU=1

@@ -4,23 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <sstream>
 #include <sys/stat.h>
 
-#include <lockstep/base/error.h>
-
-#include "base/unique_fd.h"
+#include "base/process/cgroup.h"
 
 namespace lockstep::base {
 namespace {
-
-std::string text_of(const std::string& path) {
-  try {
-    return read_file(path);
-  } catch (const IoError&) {
-    return "";
-  }
-}
 
 struct Limit {
   double cores = 0;
@@ -31,39 +20,20 @@ struct Limit {
 double limit_of(const std::string& folder, bool is_v2) {
   double quota = 0, period = 0;
   if (is_v2) {  // "max 100000": nothing is read
-    std::sscanf(text_of(folder + "/cpu.max").c_str(), "%lf %lf", &quota, &period);
+    std::sscanf(cgroup_text(folder + "/cpu.max").c_str(), "%lf %lf", &quota, &period);
   } else {
-    std::sscanf(text_of(folder + "/cpu.cfs_quota_us").c_str(), "%lf", &quota);
-    std::sscanf(text_of(folder + "/cpu.cfs_period_us").c_str(), "%lf", &period);
+    std::sscanf(cgroup_text(folder + "/cpu.cfs_quota_us").c_str(), "%lf", &quota);
+    std::sscanf(cgroup_text(folder + "/cpu.cfs_period_us").c_str(), "%lf", &period);
   }
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
 std::optional<Limit> lowest_limit(const std::string& root) {
   std::optional<Limit> lowest;
-  std::istringstream lines(text_of(root + "/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) {
-      continue;
-    }
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find(",cpu,") == std::string::npos) {
-      continue;
-    }
-    // The limit of any group above counts too; inside a container the path may not exist: then the
-    // root.
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      const std::string folder = root + (is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + path;
-      const double cores = limit_of(folder, is_v2);
-      if (cores > 0 && (!lowest || cores < lowest->cores)) {
-        lowest = {.cores = cores, .folder = folder};
-      }
-      if (path.find('/') == std::string::npos) {
-        break;
-      }
+  for (const CgroupFolder& group : cgroup_folders("cpu", root)) {
+    const double cores = limit_of(group.path, group.is_v2);
+    if (cores > 0 && (!lowest || cores < lowest->cores)) {
+      lowest = {.cores = cores, .folder = group.path};
     }
   }
   return lowest;

@@ -35,9 +35,10 @@ bool names_hosts(const RunFlags& flags) {
 int procs_per_node(const RunFlags& flags, const RunHost& host, int local_nodes) {
   const std::string flag = "--nproc-per-node";
   const std::string text = or_else(flags.nproc_per_node, "1");
+  const int num_gpus = host.is_for_cpu ? 0 : host.num_gpus;
   int count = host.num_cores;
-  if (text == "gpu" || (text == "auto" && host.num_gpus > 0)) {
-    count = host.num_gpus;
+  if (text == "gpu" || (text == "auto" && num_gpus > 0)) {
+    count = num_gpus;
   } else if (text == "xpu") {
     throw UsageError("{} xpu: lockstep counts NVIDIA GPUs and cores only; give the number", flag);
   } else if (text != "cpu" && text != "auto") {
@@ -46,9 +47,16 @@ int procs_per_node(const RunFlags& flags, const RunHost& host, int local_nodes) 
     }
     return flag_number(flag, text, 1, kMaxProcsPerNode);
   }
+  if (count == 0 && host.is_for_cpu) {
+    throw UsageError(
+        "{} gpu: LOCKSTEP_DEVICE=cpu says that GPUs are left alone; unset it, or give cpu, which "
+        "counts cores",
+        flag);
+  }
   if (count == 0) {
     throw UsageError(
-        "{} gpu: there is no GPU here (no /dev/nvidia0, or none that CUDA_VISIBLE_DEVICES names); "
+        "{} gpu: there is no GPU here (no /dev/nvidia<N>, or none that CUDA_VISIBLE_DEVICES "
+        "names); "
         "cpu counts cores, and `lockstep doctor` says what is missing",
         flag);
   }
@@ -230,6 +238,7 @@ RunHost RunHost::this_host() {
   const base::Env env;
   return {.num_cores = base::num_usable_cores(),
           .num_gpus = static_cast<int>(visible_gpus("", visible_devices()).size()),
+          .is_for_cpu = env.text("LOCKSTEP_DEVICE").value_or("") == "cpu",
           .python = env.text("PYTHON_EXEC").value_or(""),
           .prefix_template = env.text("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""),
           .shutdown_timeout = env.text("TORCH_ELASTIC_SHUTDOWN_TIMEOUT").value_or("")};

@@ -76,6 +76,7 @@ struct RunFlags {
 struct RunHost {
   int num_cores = 1;             // that this process may use
   int num_gpus = 0;              // that a program would see
+  bool is_for_cpu = false;       // LOCKSTEP_DEVICE=cpu: GPUs do not count
   std::string python;            // PYTHON_EXEC; empty: python3
   std::string prefix_template;   // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
   std::string shutdown_timeout;  // TORCH_ELASTIC_SHUTDOWN_TIMEOUT

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/env.h"
+#include "base/process/gpu_files.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::launch {
@@ -18,8 +19,6 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kOtherDrivers[] = {"/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu"};
 
 std::string line_value(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
@@ -71,26 +70,6 @@ std::optional<std::string> entry_of_kind(const std::string& entry, const std::st
   }
   const auto number = leading_number(entry);
   return number ? std::optional(std::to_string(*number)) : std::nullopt;
-}
-
-int count_device_files(const std::string& root) {
-  int count = 0;
-  std::error_code error;
-  for (const auto& device : fs::directory_iterator(root + "/dev", error)) {
-    const std::string name = device.path().filename();
-    const std::string prefix = "nvidia";
-    count +=
-        name.starts_with(prefix) && base::parse_integer(name.substr(prefix.size()), 0, INT32_MAX);
-  }
-  return count;
-}
-
-// GPUs that come without /dev/nvidia<N>: those of Windows (WSL 2), and those of a Jetson.
-bool has_other_driver(const std::string& root) {
-  return std::any_of(std::begin(kOtherDrivers), std::end(kOtherDrivers), [&](const char* file) {
-    std::error_code error;
-    return fs::exists(root + file, error);
-  });
 }
 
 // The names of one kind may be cut short, if they still name one GPU. Nothing: none, or several.
@@ -149,8 +128,8 @@ std::vector<std::string> visible_entries(const std::string& visible) {
 
 std::vector<std::string> visible_gpus(const std::string& root,
                                       const std::optional<std::string>& visible) {
-  const int num_gpus = count_device_files(root);
-  const bool is_other = num_gpus == 0 && has_other_driver(root);
+  const int num_gpus = base::count_gpu_files(root);
+  const bool is_other = num_gpus == 0 && base::has_gpu_without_file(root);
   if (!visible) {
     std::vector<std::string> names(is_other ? 1 : static_cast<size_t>(num_gpus));
     for (size_t i = 0; i < names.size(); ++i) {
@@ -179,7 +158,12 @@ std::vector<int> gpu_numa_nodes(const std::string& root,
                    [](const Gpu& gpu) { return gpu.numa_node; });
     return nodes;
   }
+  const int num_files = base::count_gpu_files(root);
+  const int num_gpus = num_files > 0 ? num_files : static_cast<int>(gpus.size());
   for (const std::string& entry : visible_entries(*visible)) {
+    if (!names_a_gpu(entry, num_gpus, gpus)) {
+      break;
+    }
     const auto index = base::parse_integer(entry, 0, static_cast<int64_t>(gpus.size()) - 1);
     // "MIG-GPU-<uuid>/1/0" has the GPU's name in it; the newer "MIG-<uuid>" has not.
     const std::string uuid =

@@ -16,13 +16,14 @@ std::vector<std::string> visible_entries(const std::string& visible);
 
 // The GPUs that a program sees, each by a name that CUDA_VISIBLE_DEVICES takes: all of this host
 // (/dev/nvidia0, ...), or what CUDA_VISIBLE_DEVICES (`visible`; an empty text hides them all)
-// leaves of them. The list ends before an entry that names no GPU of this host. `root` stands
-// before /dev and /proc.
+// leaves of them. The list ends before an entry that names no GPU of this host. In WSL 2 and on a
+// Jetson, where GPUs have no such file, there is one. `root` stands before /dev and /proc.
 std::vector<std::string> visible_gpus(const std::string& root,
                                       const std::optional<std::string>& visible);
 
-// For each of these GPUs its NUMA node, -1 where it is unknown; empty without NVIDIA's driver. GPUs
-// are counted in the order of their PCI addresses, as CUDA does where all are of one kind.
+// For each of these GPUs, and no more, its NUMA node, -1 where it is unknown; empty without
+// NVIDIA's driver. GPUs are counted in the order of their PCI addresses, as CUDA does where all are
+// of one kind.
 std::vector<int> gpu_numa_nodes(const std::string& root, const std::optional<std::string>& visible);
 
 // CUDA_VISIBLE_DEVICES, which may be set and empty.

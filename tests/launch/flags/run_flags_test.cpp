@@ -80,6 +80,9 @@ TEST(RunFlags, NprocPerNode) {
   EXPECT_EQ(meaning({.nproc_per_node = "gpu"}, gpus).procs_per_node, 4);
   EXPECT_EQ(meaning({.nproc_per_node = "auto", .local_nodes = "2"}, cpus).procs_per_node, 3);
   EXPECT_THAT(refusal({.nproc_per_node = "gpu"}, cpus), HasSubstr("there is no GPU here"));
+  const launch::RunHost unwanted{.num_cores = 6, .num_gpus = 4, .is_for_cpu = true};
+  EXPECT_EQ(meaning({.nproc_per_node = "auto"}, unwanted).procs_per_node, 6);
+  EXPECT_THAT(refusal({.nproc_per_node = "gpu"}, unwanted), HasSubstr("LOCKSTEP_DEVICE=cpu says"));
   EXPECT_EQ(meaning({.nproc_per_node = "gpu", .local_nodes = "2"}, gpus).procs_per_node, 2);
   EXPECT_THAT(
       refusal({.nproc_per_node = "gpu", .local_nodes = "5"}, gpus),

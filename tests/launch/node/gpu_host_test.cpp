@@ -117,6 +117,8 @@ TEST_F(GpuHost, WhatCannotBeDealtIsRefused) {
   const std::string run = lockstep_program() + " run ";
   EXPECT_THAT(refusal("CUDA_VISIBLE_DEVICES=-1 " + run + "--nproc-per-node gpu"),
               HasSubstr("there is no GPU here"));
+  EXPECT_THAT(refusal("LOCKSTEP_DEVICE=cpu " + run + "--nproc-per-node gpu"),
+              HasSubstr("LOCKSTEP_DEVICE=cpu says that GPUs are left alone"));
   EXPECT_THAT(refusal("CUDA_VISIBLE_DEVICES=7 " + run + "--nproc-per-node gpu"),
               HasSubstr("there is no GPU here"));
   EXPECT_THAT(refusal("CUDA_VISIBLE_DEVICES=1 " + run + "--nproc-per-node gpu --local-nodes 2"),

@@ -95,9 +95,39 @@ TEST_F(Gpus, NamesAreThoseThatTheDriverTells) {
 TEST_F(Gpus, AListAloneIsNone) {
   EXPECT_THAT(seen("0,1"), IsEmpty());
   EXPECT_THAT(seen("GPU-aa"), IsEmpty());
-  file("/dev/dxg");  // Windows' driver, in WSL 2
+}
+
+// Windows' driver, in WSL 2, stands for GPUs of every vendor.
+TEST_F(Gpus, OfWindowsCountWhereItsDriverIsNvidias) {
+  file("/dev/dxg");
+  EXPECT_THAT(seen(std::nullopt), IsEmpty()) << "Intel's or AMD's";
+  EXPECT_THAT(seen("0,1"), IsEmpty());
+  file("/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/libdxcore.so");
+  EXPECT_THAT(seen(std::nullopt), IsEmpty());
+  file("/usr/lib/wsl/lib/libcuda.so.1");
   EXPECT_THAT(seen("0,1"), ElementsAre("0", "1"));
   EXPECT_THAT(seen(std::nullopt), ElementsAre("0"));
+}
+
+TEST_F(Gpus, OfWindowsCountInAContainerToo) {
+  file("/dev/dxg");
+  file("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_2/libcuda.so.1.1");
+  EXPECT_THAT(seen(std::nullopt), ElementsAre("0"));
+}
+
+TEST_F(Gpus, OfAJetsonAreOne) {
+  for (const char* device : {"/dev/nvhost-ctrl-gpu", "/dev/nvgpu"}) {
+    file(device);
+    EXPECT_THAT(seen(std::nullopt), ElementsAre("0")) << device;
+    fs::remove(folder_.path() + device);
+    EXPECT_THAT(seen(std::nullopt), IsEmpty()) << device;
+  }
+}
+
+TEST_F(Gpus, OneThatIsNotNumberZeroCounts) {
+  file("/dev/nvidia3");
+  file("/dev/nvidiactl");
+  EXPECT_THAT(seen(std::nullopt), ElementsAre("0")) << "CUDA counts those that are there";
 }
 
 TEST_F(Gpus, KnowTheirNumaNode) {
@@ -108,7 +138,9 @@ TEST_F(Gpus, KnowTheirNumaNode) {
   file("/proc/driver/nvidia/gpus/0001:00:00.0/information", "");
   EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), std::nullopt), ElementsAre(0, 1, -1, -1));
   EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "1,0"), ElementsAre(1, 0));
-  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "GPU-bb,GPU-zz"), ElementsAre(1, -1));
+  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "GPU-bb,GPU-zz"), ElementsAre(1));
+  EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "1,0,99,1"), ElementsAre(1, 0))
+      << "ranks that share them take turns among these";
   EXPECT_THAT(launch::gpu_numa_nodes(folder_.path(), "MIG-GPU-bb/1/0,MIG-6f"), ElementsAre(1, -1));
 }
 
