@@ -19,8 +19,10 @@
 #include <lockstep/models/loss.h>
 #include <lockstep/train/trainer.h>
 
+#include "device/memory.h"
 #include "models/shifted_labels.h"
 #include "support/fleet.h"
+#include "support/late_copies.h"
 #include "train/points.h"
 #include "train/run_device.h"
 #include "train/step/out_of_memory.h"
@@ -247,6 +249,53 @@ TEST(TrainerOnDevicePath, AStepReadsNothingButTheNormOfItsGradient) {
     ASSERT_EQ(task.num_forwards, 24);
     EXPECT_EQ(task.last - task.first, 0) << "the norms come by one copy, which is no such call";
   }
+}
+
+// By a dataset that is read on the trainer's thread. Whether a fault can be found is not
+// remembered longer than a step: labels of all steps would pile up on the device.
+TEST(TrainerOnDevicePath, TheNextBatchComesWhileAStepComputesAndFaultsAreForgotten) {
+  class Counted : public Dataset {
+   public:
+    int64_t size() const override { return data_->size(); }
+    Batch batch(std::span<const SampleKey> samples) const override {
+      ++num_read;
+      return data_->batch(samples);
+    }
+    mutable int64_t num_read = 0;
+
+   private:
+    std::shared_ptr<const Dataset> data_ = points(40, 0);
+  };
+  class Holding : public TrainingTask {
+   public:
+    std::shared_ptr<torch::nn::Module> module() const override { return line_.ptr(); }
+    TaskOutput forward(const Batch& batch) override {
+      most_held = std::max(most_held, held_.use_count() - 1);
+      TaskOutput output = classify(line_(batch.input), batch.target);
+      output.find_fault = [held = held_] {};
+      return output;
+    }
+    int64_t most_held = 0;
+
+   private:
+    torch::nn::Linear line_{6, 3};
+    std::shared_ptr<int> held_ = std::make_shared<int>(0);
+  };
+  const DevicePathOnCpu path;
+  const device::CopiesOnCpu copies(testing_support::make_late_copies);
+  const auto data = std::make_shared<Counted>();
+  Holding task;
+  const TrainWatcher watcher{.on_step = [&](const StepReport& report) {
+    const bool is_epoch_end = report.step % 5 == 0;  // there is no next one yet
+    EXPECT_EQ(data->num_read, 2 * report.step + (is_epoch_end ? 0 : 1)) << report.step;
+  }};
+  TrainerOptions options{.epochs = 2, .batch_size = 8, .accumulate = 2, .device = TrainDevice::Cpu};
+  options.log_every = 1;
+  options.workers = 0;
+  options.data_fingerprint = "of the test";
+  Trainer(task, {.train = data, .held_out = {}}, make_single_group(), options, watcher).run();
+  EXPECT_EQ(data->num_read, 20);
+  EXPECT_LE(task.most_held, 2) << "of the pieces of one step";
 }
 
 TEST(NextTokens, ShiftedLabelsGiveTheLossAndTheGradientsOfCutLogits) {
