@@ -30,7 +30,7 @@ constexpr int64_t kMaxBytes = int64_t{8} << 30;
 
 const Names kOperations = {"allreduce", "broadcast",  "allgather", "reducescatter",
                            "ddp",       "data",       "launch",    "load",
-                           "tokenize",  "checkpoint", "gpu-parity"};
+                           "tokenize",  "checkpoint", "gpu",       "gpu-parity"};
 const Names kTypes = {"float32", "float64", "float16", "bfloat16"};
 const Names kWires = {"full", "bfloat16", "float16"};
 const Names kPeers = {"gloo", "openmpi", "mpich", "intelmpi", "none"};
@@ -44,7 +44,7 @@ constexpr const char* kDescription =
     "DataLoader: lockstep bench data --help. Tokenizers: lockstep bench tokenize "
     "--help. What a checkpoint costs: lockstep bench checkpoint --help. Whether a GPU computes "
     "what "
-    "the CPU does: lockstep bench gpu-parity --help.";
+    "the CPU does: lockstep bench gpu-parity --help. Its kernels: lockstep bench gpu --help.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -261,10 +261,14 @@ struct Topic {
   int (*function)(const Arguments& arguments);
 };
 
-constexpr Topic kTopics[] = {
-    {"checkpoint", bench_checkpoint}, {"data", bench_data},     {"ddp", bench_ddp},
-    {"gpu-parity", bench_gpu_parity}, {"launch", bench_launch}, {"load", bench_load},
-    {"tokenize", bench_tokenize}};
+constexpr Topic kTopics[] = {{"checkpoint", bench_checkpoint},
+                             {"data", bench_data},
+                             {"ddp", bench_ddp},
+                             {"gpu", bench_gpu},
+                             {"gpu-parity", bench_gpu_parity},
+                             {"launch", bench_launch},
+                             {"load", bench_load},
+                             {"tokenize", bench_tokenize}};
 
 }  // namespace
 

@@ -18,6 +18,7 @@ int bench(const Arguments& arguments);
 int bench_checkpoint(const Arguments& arguments);  // what stands after `bench checkpoint`
 int bench_data(const Arguments& arguments);
 int bench_ddp(const Arguments& arguments);
+int bench_gpu(const Arguments& arguments);
 int bench_gpu_parity(const Arguments& arguments);
 int bench_launch(const Arguments& arguments);
 int bench_load(const Arguments& arguments);

@@ -3,19 +3,13 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/errors.h"
+#include "cuda/kernels.h"
 #include "cuda/sum_of_squares.h"
 #include "device/plugin_api.h"
 
 namespace lockstep::cuda {
 namespace {
-
-const char* text_of(cudaError_t error) {
-  if (error == cudaSuccess) {
-    return nullptr;
-  }
-  cudaGetLastError();  // or the next call would report it again
-  return cudaGetErrorString(error);
-}
 
 const char* pin(void* data, size_t bytes) {
   return text_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
@@ -45,12 +39,33 @@ const char* memory(int32_t device, size_t* free_bytes, size_t* total_bytes) {
 const char* sum_of_squares(const void* const* data, const int64_t* counts, const int32_t* types,
                            int32_t num, double* out, void* scratch, void* stream) {
   const Arrays arrays{.data = data, .counts = counts, .types = types, .num = num};
-  return text_of(
-      launch_sum_of_squares(arrays, out, scratch, static_cast<cudaStream_t>(stream)));
+  return text_of(launch_sum_of_squares(arrays, out, scratch, static_cast<cudaStream_t>(stream)));
 }
 
+const LockstepKernels kKernels = {
+    .norm_forward = norm_forward,
+    .norm_backward = norm_backward,
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+    .cross_entropy = cross_entropy,
+    .embedding_forward = embedding_forward,
+    .embedding_sort = embedding_sort,
+    .embedding_backward = embedding_backward,
+    .position_backward = position_backward,
+    .step_begin = step_begin,
+    .adamw = adamw,
+    .sgd = sgd,
+    .batch_norm_forward = batch_norm_forward,
+    .batch_norm_backward = batch_norm_backward,
+    .norm_scratch_bytes = norm_scratch_bytes,
+    .column_scratch_bytes = column_scratch_bytes,
+    .embedding_sort_scratch_bytes = embedding_sort_scratch_bytes,
+    .embedding_scratch_bytes = embedding_scratch_bytes,
+};
+
 const LockstepCudaPlugin kPlugin = {
-    LOCKSTEP_CUDA_PLUGIN_VERSION, pin, unpin, memory, sum_of_squares, kSquaresScratchBytes,
+    LOCKSTEP_CUDA_PLUGIN_VERSION, pin,       unpin, memory, sum_of_squares,
+    kSquaresScratchBytes,         &kKernels,
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ struct Arrays {
   int32_t num = 0;
 };
 
-inline constexpr int kSquaresBlocks = 264;  // partial sums
+inline constexpr int kSquaresBlocks = 528;  // partial sums
 inline constexpr size_t kSquaresScratchBytes = kSquaresBlocks * sizeof(double);
 
 // out[0] = the sum of the squares of all elements. See plugin_api.h.

@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/plugin_kernels.h"
+
 /* Raised with every change of the table. */
-#define LOCKSTEP_CUDA_PLUGIN_VERSION 1
+#define LOCKSTEP_CUDA_PLUGIN_VERSION 2
 #define LOCKSTEP_CUDA_PLUGIN_ENTRY "lockstep_cuda_plugin"
 
 extern "C" {
@@ -32,6 +34,8 @@ typedef struct LockstepCudaPlugin {
                                 const int32_t* types, int32_t num, double* out, void* scratch,
                                 void* stream);
   size_t squares_scratch_bytes;
+
+  const LockstepKernels* kernels; /* of a training step */
 } LockstepCudaPlugin;
 
 typedef const LockstepCudaPlugin* (*LockstepCudaPluginEntry)(void);

@@ -20,6 +20,7 @@
 #include "bench/checkpoint/bench_checkpoint_command.h"
 #include "bench/data/bench_data_command.h"
 #include "bench/ddp/bench_ddp_command.h"
+#include "bench/gpu/kernels_command.h"
 #include "bench/gpu/parity_command.h"
 #include "bench/launch/bench_launch_job.h"
 #include "bench/load/bench_load_command.h"
@@ -88,6 +89,9 @@ void measure(const BenchPlan& plan, Group& group, const BenchPeers& peers) {
 }  // namespace
 
 int bench_command(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "gpu") {
+    return kernels_command(argv[2]);
+  }
   if (argc == 3 && std::string_view(argv[1]) == "gpu-parity") {
     return parity_command(argv[2]);
   }

@@ -1,0 +1,7 @@
+#include "cuda/norm_forward_launch.cuh"
+
+namespace lockstep::cuda {
+
+template cudaError_t launch_norm_forward<bfloat16>(const LockstepNormForward&, cudaStream_t);
+
+}  // namespace lockstep::cuda
