@@ -181,7 +181,7 @@ class Checker:
 
     def _command_with_help(self, command, words):
         """`lockstep bench ddp` has other flags than `lockstep bench`: the longer name, if it has a help of its own."""
-        if command != "run" and words and re.match(r"^[a-z]+$", words[0]) and self._help_of([command, words[0]]):
+        if command != "run" and words and re.match(r"^[a-z][a-z-]*$", words[0]) and self._help_of([command, words[0]]):
             return [command, words[0]]
         return [command]
 

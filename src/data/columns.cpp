@@ -34,9 +34,8 @@ Batch checked_columns(const TensorDataset& data, const char* who) {
 
 Batch gathered(const Batch& columns, const Batch::Change& gather) {
   Batch rows;
-  columns.for_each_tensor([&](const std::string& name, const at::Tensor& column) {
-    rows.set(name, gather(column));
-  });
+  columns.for_each_tensor(
+      [&](const std::string& name, const at::Tensor& column) { rows.set(name, gather(column)); });
   return rows;
 }
 

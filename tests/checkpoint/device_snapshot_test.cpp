@@ -188,6 +188,10 @@ class PoorCopies : public device::Copies {
                                const device::MomentPtr& moment) override {
     return late_->copy_apart(to, from, moment);
   }
+  at::Tensor memory_of_lane(at::IntArrayRef sizes, at::ScalarType type) override {
+    return late_->memory_of_lane(sizes, type);
+  }
+  void current_uses(const at::Tensor& memory) override { late_->current_uses(memory); }
   bool has_passed(const device::MomentPtr& moment) override { return late_->has_passed(moment); }
   at::Tensor host_memory(int64_t bytes) override {
     TORCH_CHECK(++num_asked_ <= num_pieces, "CUDA error: out of memory");

@@ -146,6 +146,12 @@ TEST_F(GpuProbe, ADriverThatDoesNotWorkSaysWhy) {
   EXPECT_THAT(facts.devices, IsEmpty());
   EXPECT_EQ(facts.driver.cuda_error, 803);
   EXPECT_EQ(facts.driver.cuda_devices, 0);
+}
+
+TEST_F(GpuProbe, NoDriverIsSaidByTheNamesOfItsLibraries) {
+  if (std::filesystem::exists("/proc/driver/nvidia/version")) {
+    GTEST_SKIP() << "this machine has a driver";
+  }
   const GpuFacts none = probe({{"LD_LIBRARY_PATH", ""}});
   EXPECT_THAT(none.driver.nvml_problem, HasSubstr("libnvidia-ml.so.1"));
   EXPECT_THAT(none.driver.cuda_problem, HasSubstr("libcuda.so.1"));

@@ -131,13 +131,12 @@ at::Tensor Rail::exchange_frames(const Call& call, const void* data, size_t byte
     const auto first = static_cast<size_t>(frames[0].call.agrees_with(mine.call) ? node : 0);
     const shm::CallId& theirs = frames[first].call;
     options_.membership->fail_call(
-        call, {Failure::Kind::Desync,
-               disagreement_text({.rank = options_.ranks[first],
-                                  .signature = label_of(theirs).signature(),
-                                  .sequence = theirs.sequence},
-                                 {.rank = options_.membership->rank(),
-                                  .signature = call.signature(),
-                                  .sequence = mine.call.sequence})});
+        call, {Failure::Kind::Desync, disagreement_text({.rank = options_.ranks[first],
+                                                         .signature = label_of(theirs).signature(),
+                                                         .sequence = theirs.sequence},
+                                                        {.rank = options_.membership->rank(),
+                                                         .signature = call.signature(),
+                                                         .sequence = mine.call.sequence})});
   }
   return all;
 }

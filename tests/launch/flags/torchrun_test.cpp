@@ -240,7 +240,7 @@ TEST(Torchrun, AutoCountsGpusFirst) {
   const std::vector<std::string> arguments{"run", "--nproc-per-node", "auto", "--no-prefix", "echo",
                                            "x"};
   const auto gpus = launch::visible_gpus("", std::nullopt);  // of this machine
-  const base::Output all = run_lockstep(arguments);
+  const base::Output all = run_lockstep(arguments, {{"LOCKSTEP_DEVICE", "auto"}});
   const size_t expected =
       gpus.empty() ? static_cast<size_t>(base::num_usable_cores()) : gpus.size();
   EXPECT_EQ(lines(all.out).size(), expected) << all.err;
