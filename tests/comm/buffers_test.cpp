@@ -162,7 +162,7 @@ TEST_P(Buffers, HalfPrecisionIsRoundedOnceAtTheEnd) {
 TEST_P(Buffers, OutliveTheirGroupAndMoveToAnother) {
   run(3, [](Group& group) {
     const auto make = [&](const std::string& name) {
-      return make_group(group.store(), {.name = group.backend_name() + "/move/" + name,
+      return make_group(group.store(), {.name = testing_support::case_name() + "/move/" + name,
                                         .rank = group.rank(),
                                         .size = group.size(),
                                         .timeout = 20s,
@@ -275,12 +275,12 @@ TEST_P(Buffers, AThousandGroupsLeaveNothingBehind) {
         int64_t kilobytes = 0;
         for (int i = 0; i < rounds; ++i) {
           {
-            Group next = make_group(group.store(),
-                                    {.name = group.backend_name() + "/many/" + std::to_string(i),
-                                     .rank = group.rank(),
-                                     .size = group.size(),
-                                     .timeout = 20s,
-                                     .backend = choice_of(group)});
+            Group next = make_group(
+                group.store(), {.name = testing_support::case_name() + "/many/" + std::to_string(i),
+                                .rank = group.rank(),
+                                .size = group.size(),
+                                .timeout = 20s,
+                                .backend = choice_of(group)});
             const at::Tensor x = next.allocate(1 << 16).view(at::kFloat);
             x.fill_(1.0f);
             next.all_reduce_async(x).wait();

@@ -59,7 +59,7 @@ Group lose_last_rank(Group& group, const std::string& operation) {
   const int victim = group.size() - 1;
   Store store = group.store();
   const std::string key =
-      group.backend_name() + "/death/" + operation + "/" + std::to_string(group.size());
+      testing_support::case_name() + "/death/" + operation + "/" + std::to_string(group.size());
   expect_working(group);
   if (group.rank() == victim) {
     store.get(key + "/go");  // the others must be out of the call above
@@ -129,7 +129,7 @@ TEST_P(Failure, TheFirstRankMayDieTooAndThoseInTheMiddle) {
             },
             PeerLostError);
         const int new_rank = group.rank() - (group.rank() > 3 ? 2 : 1);
-        Group rest = make_group(group.store(), {.name = group.backend_name() + "/rest",
+        Group rest = make_group(group.store(), {.name = testing_support::case_name() + "/rest",
                                                 .rank = new_rank,
                                                 .size = 5,
                                                 .timeout = 20s,
@@ -146,7 +146,7 @@ TEST_P(Failure, ALateRankInEveryOperation) {
       Group current = group;
       for (const std::string& operation : kOperations) {
         const std::string key =
-            group.backend_name() + "/late/" + operation + std::to_string(group.size());
+            testing_support::case_name() + "/late/" + operation + std::to_string(group.size());
         const int late = current.size() - 1;
         expect_working(current);
         if (current.rank() == late) {
@@ -186,7 +186,7 @@ TEST_P(Failure, ALateRankIsNamedWithItsLastCall) {
     at::Tensor x = at::ones({5});
     group.all_reduce(x);
     if (group.rank() == 2) {
-      store.get(group.backend_name() + "/named");
+      store.get(testing_support::case_name() + "/named");
       EXPECT_THROW(group.all_reduce(x), TimeoutError);
       return;
     }
@@ -198,7 +198,7 @@ TEST_P(Failure, ALateRankIsNamedWithItsLastCall) {
       EXPECT_THAT(error.what(), HasSubstr("rank 2 (host "));
       EXPECT_THAT(error.what(), HasSubstr("its last call was all_reduce #"));
     }
-    store.set(group.backend_name() + "/named", "1");
+    store.set(testing_support::case_name() + "/named", "1");
   });
 }
 
@@ -207,12 +207,12 @@ TEST_P(Failure, WaitForGivesUpWithoutHarm) {
     Store store = group.store();
     at::Tensor x = at::ones({5});
     if (group.rank() == 1) {
-      store.get(group.backend_name() + "/may go on");
+      store.get(testing_support::case_name() + "/may go on");
     }
     Work work = group.all_reduce_async(x);
     if (group.rank() == 0) {
       EXPECT_FALSE(work.wait_for(50ms));
-      store.set(group.backend_name() + "/may go on", "1");
+      store.set(testing_support::case_name() + "/may go on", "1");
     }
     work.wait();
     EXPECT_TRUE(x.equal(at::full({5}, 2.0f)));
@@ -232,7 +232,7 @@ TEST_P(Failure, ARankThatLeavesByAnExceptionIsToldToTheOthers) {
   run(2, [](Group& group) {
     std::string message;
     try {
-      Group extra = make_group(group.store(), {.name = group.backend_name() + "/thrower",
+      Group extra = make_group(group.store(), {.name = testing_support::case_name() + "/thrower",
                                                .rank = group.rank(),
                                                .size = 2,
                                                .timeout = 20s,
@@ -329,7 +329,7 @@ TEST_P(Failure, EveryDifferenceIsNamedWithBothCalls) {
     for (int odd = 0; odd < group.size(); ++odd) {
       for (const Case& item : cases) {
         const std::string name =
-            fmt::format("{}/differ/{}/{}", group.backend_name(), item.name, odd);
+            fmt::format("{}/differ/{}/{}", testing_support::case_name(), item.name, odd);
         std::optional<Group> fresh;
         try {  // the others may err while this rank is still connecting: the same error there
           fresh = make_group(store, {.name = name,

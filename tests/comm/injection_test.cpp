@@ -150,7 +150,7 @@ void die_at_state(Group& group) {
   const Argument argument = Argument::parse(rank_argument());
   const Path& path = kPaths[argument.path];
   Store store = group.store();
-  const std::string key = fmt::format("{}/die/{}", group.backend_name(), rank_argument());
+  const std::string key = fmt::format("{}/die/{}", testing_support::case_name(), rank_argument());
   const at::Tensor x = make_input(group, path);
   path.call(group, x, 20s);
   group.barrier();
@@ -276,7 +276,7 @@ bool names_a_stopped_rank(Group& group, const Path& path, const Argument& argume
                           std::chrono::milliseconds timeout) {
   Store store = group.store();
   const std::string key =
-      fmt::format("{}/stop/{}/{}", group.backend_name(), argument.text(), timeout.count());
+      fmt::format("{}/stop/{}/{}", testing_support::case_name(), argument.text(), timeout.count());
   const at::Tensor x = make_input(group, path);
   path.call(group, x, 20s);
   std::string message;
@@ -312,12 +312,13 @@ void stop_at_state(Group& given) {
     if (names_a_stopped_rank(*group, path, argument, timeout)) {
       return;
     }
-    group = make_group(given.store(), {.name = fmt::format("{}/again/{}/{}", given.backend_name(),
-                                                           argument.text(), timeout.count()),
-                                       .rank = given.rank(),
-                                       .size = given.size(),
-                                       .timeout = 20s,
-                                       .backend = testing_support::choice_of(given)});
+    group = make_group(given.store(),
+                       {.name = fmt::format("{}/again/{}/{}", testing_support::case_name(),
+                                            argument.text(), timeout.count()),
+                        .rank = given.rank(),
+                        .size = given.size(),
+                        .timeout = 20s,
+                        .backend = testing_support::choice_of(given)});
   }
 }
 

@@ -80,12 +80,12 @@ TEST_P(Interrupted, GroupsAreMadeAndWorkInAStormOfSignals) {
     {
       const Storm storm;
       for (int round = 0; round < 3; ++round) {
-        Group group = make_group(given.store(),
-                                 {.name = fmt::format("{}/storm/{}", given.backend_name(), round),
-                                  .rank = given.rank(),
-                                  .size = given.size(),
-                                  .timeout = 40s,
-                                  .backend = choice_of(given)});
+        Group group = make_group(
+            given.store(), {.name = fmt::format("{}/storm/{}", testing_support::case_name(), round),
+                            .rank = given.rank(),
+                            .size = given.size(),
+                            .timeout = 40s,
+                            .backend = choice_of(given)});
         EXPECT_EQ(group.backend_name(), given.backend_name());
         // Large enough that to get it takes longer than from one signal to the next.
         const at::Tensor large = group.allocate(64 << 20);

@@ -134,7 +134,7 @@ TEST_P(SameCall, IsComparedOncePerCallOfManyPieces) {
       3,
       [](Group& group) {
         Store store = group.store();
-        const std::string key = fmt::format("same_call/{}/first", group.backend_name());
+        const std::string key = fmt::format("same_call/{}/first", testing_support::case_name());
         testing_support::LateHooks hooks;
         if (group.rank() == 1) {
           hooks.before_copy = [store, key]() mutable { store.set(key, "here"); };
@@ -161,8 +161,8 @@ TEST_P(SameCall, IsComparedInWhateverOrderRanksComeToIt) {
       3,
       [](Group& group) {
         Store store = group.store();
-        const std::string key = fmt::format("same_call/{}/started", group.backend_name());
-        GroupOptions options{.name = group.backend_name() + "/many",
+        const std::string key = fmt::format("same_call/{}/started", testing_support::case_name());
+        GroupOptions options{.name = testing_support::case_name() + "/many",
                              .rank = group.rank(),
                              .size = group.size(),
                              .timeout = 10s,

@@ -174,12 +174,12 @@ TEST_P(SharingOn, MemoryThatOneRankCannotHaveIsAnErrorOfAllAtOnce) {
   run(4, [](Group& group) {
     const bool is_one_node = group.local_ranks().size() == 4;
     for (const int victim : {0, 3}) {
-      Group own = make_group(group.store(),
-                             {.name = fmt::format("{}/memory/{}", group.backend_name(), victim),
-                              .rank = group.rank(),
-                              .size = 4,
-                              .timeout = 60s,
-                              .backend = choice_of(group)});
+      Group own = make_group(
+          group.store(), {.name = fmt::format("{}/memory/{}", testing_support::case_name(), victim),
+                          .rank = group.rank(),
+                          .size = 4,
+                          .timeout = 60s,
+                          .backend = choice_of(group)});
       const auto start = std::chrono::steady_clock::now();
       std::string message;
       try {
@@ -210,7 +210,7 @@ TEST_P(SharingOn, MemoryThatOneRankCannotHaveIsAnErrorOfAllAtOnce) {
 TEST_P(SharingOn, MemoryThatOneRankCannotMoveIsAnErrorOfAllAtOnce) {
   run(4, [](Group& group) {
     const auto make = [&](const std::string& name) {
-      return make_group(group.store(), {.name = group.backend_name() + "/move/" + name,
+      return make_group(group.store(), {.name = testing_support::case_name() + "/move/" + name,
                                         .rank = group.rank(),
                                         .size = 4,
                                         .timeout = 60s,

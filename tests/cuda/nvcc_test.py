@@ -84,12 +84,15 @@ class Nvcc(unittest.TestCase):
         self.configure()
         self.assertEqual(self.chosen, str(self.own))
 
-    def calls(self, compiler):
-        return len(re.findall(f"nvcc -ccbin {re.escape(compiler)} ", self.rules))
+    def calls_all_by(self, compiler):
+        """Each source, and the linking."""
+        sources = len(list((options.source / "src/cuda").glob("*.cu")))
+        self.assertGreater(sources, 1)
+        self.assertEqual(len(re.findall(f"nvcc -ccbin {re.escape(compiler)} ", self.rules)), sources + 1)
 
     def test_it_calls_the_compiler_of_the_build(self):
         self.configure()
-        self.assertEqual(self.calls("/opt/g++-12"), 3, "two sources and the linking")
+        self.calls_all_by("/opt/g++-12")
 
     def test_it_calls_clang_only_where_there_is_no_gxx(self):
         tools = self.tree / "tools"
@@ -99,7 +102,7 @@ class Nvcc(unittest.TestCase):
         self.path = str(tools)
         isolated = ("-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF",)  # no folders but those of PATH
         self.configure(*isolated, compiler="/opt/clang++", kind="Clang")
-        self.assertEqual(self.calls("/opt/clang++"), 3)
+        self.calls_all_by("/opt/clang++")
         (tools / "g++").write_text("#!/bin/sh\n")
         (tools / "g++").chmod(0o755)
         self.configure(*isolated, compiler="/opt/clang++", kind="Clang")

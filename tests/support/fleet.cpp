@@ -33,6 +33,11 @@ std::string& argument_slot() {
   return argument;
 }
 
+std::string& case_slot() {
+  static std::string name;
+  return name;
+}
+
 // A function's place in this binary, the same in every process that runs it.
 std::ptrdiff_t place_of(RankBody body) {
   return reinterpret_cast<const char*>(body) - reinterpret_cast<const char*>(&place_of);
@@ -102,6 +107,7 @@ int rank_main(int channel) {
       return 0;  // the test is over
     }
     argument_slot() = command.at("argument");
+    case_slot() = command.at("group");
     Json failures;
     try {
       if (!group || kind != command.at("kind")) {
@@ -260,6 +266,10 @@ std::map<std::pair<int, int>, std::unique_ptr<Fleet>>& kept_fleets() {
 }
 
 }  // namespace
+
+const std::string& case_name() {
+  return case_slot();
+}
 
 const std::string& rank_argument() {
   return argument_slot();

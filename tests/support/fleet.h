@@ -51,6 +51,10 @@ void run_ranks(int world, Body body, const RunOptions& options = {}) {
 // In a body: what run_ranks was given.
 const std::string& rank_argument();
 
+// In a body: what no other case is called whose ranks share this one's store, for names of groups
+// and keys.
+const std::string& case_name();
+
 // The backends that a world of ranks can have, for tests that hold for all of them: Gloo, Shm on
 // one node and Hierarchical on two.
 struct Setting {
