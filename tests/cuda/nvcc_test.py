@@ -84,11 +84,14 @@ class Nvcc(unittest.TestCase):
         self.configure()
         self.assertEqual(self.chosen, str(self.own))
 
+    def calls(self, compiler):
+        return len(re.findall(f"nvcc -ccbin {re.escape(compiler)} ", self.rules))
+
     def calls_all_by(self, compiler):
         """Each source, and the linking."""
         sources = len(list((options.source / "src/cuda").glob("*.cu")))
         self.assertGreater(sources, 1)
-        self.assertEqual(len(re.findall(f"nvcc -ccbin {re.escape(compiler)} ", self.rules)), sources + 1)
+        self.assertEqual(self.calls(compiler), sources + 1)
 
     def test_it_calls_the_compiler_of_the_build(self):
         self.configure()

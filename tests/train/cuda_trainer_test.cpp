@@ -241,6 +241,11 @@ TEST_F(CudaTrainer, OptimizersOfOnesOwnGoOnWithTheSameBits) {
   };
   for (const Make& make : {adam, rmsprop}) {
     TrainerOptions options = hard_options();
+    const TrainerOptions untouched;  // an optimizer of one's own has these settings itself
+    options.optimizer = untouched.optimizer;
+    options.lr = untouched.lr;
+    options.momentum = untouched.momentum;
+    options.weight_decay = untouched.weight_decay;
     options.make_optimizer = make;
     const Trained whole = train_small("mlp", options, make_single_group(), 0.2);
     const test::TempFolder folder;
