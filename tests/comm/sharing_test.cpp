@@ -83,7 +83,13 @@ TEST(Sharing, WhoCannotIsServedByGlooAtOnceAndALostRankIsNamedThere) {
                 EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "waited for the victim";
                 EXPECT_EQ(gloo.backend_name(), "gloo");
                 expect_working(gloo);
+                Store store = group.store();
+                const std::string key = testing_support::case_name() + "/works on ";
+                store.set(key + std::to_string(group.rank()), "1");
                 if (group.rank() == 2) {
+                  for (const int rank : {0, 1, 3}) {  // the others must be out of the call above
+                    store.get(key + std::to_string(rank));
+                  }
                   die_now();
                 }
                 EXPECT_THROW(
