@@ -400,7 +400,7 @@ class RunDevice : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda_is_available()) {
-      GTEST_SKIP() << "there is a GPU here; cuda_device_test.cpp has what holds then";
+      GTEST_SKIP() << "there is a GPU here; cuda_trainer_test.cpp has what holds then";
     }
     log::set_level(log::Level::Info);
     log::set_sink([this](log::Level level, std::string_view line) {
