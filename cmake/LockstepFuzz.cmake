@@ -66,7 +66,7 @@ function(lockstep_fuzz_object source variable)
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${LOCKSTEP_CLANG} -std=c++20 -O1 -g1 -fno-omit-frame-pointer
       -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
       -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/tests
-      "-DLOCKSTEP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
+      "-DLOCKSTEP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "-DLOCKSTEP_BIN_DIR=\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}\""
       -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
     DEPENDS ${source}
     DEPFILE ${object}.d

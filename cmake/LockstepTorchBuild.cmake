@@ -16,8 +16,18 @@ find_path(LOCKSTEP_GLOO_INCLUDE gloo/context.h REQUIRED)
 
 set(CMAKE_BUILD_RPATH ${LOCKSTEP_TORCH}/lib)
 
+# One precompiled header for libraries and programs, one for tests: g++ takes the level of optimization from the
+# header, whatever the command line says.
 file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "// The precompiled libtorch header belongs to this target; the others reuse it.\n")
-add_library(lockstep_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
-target_link_libraries(lockstep_pch PRIVATE lockstep::torch lockstep_options)
-target_compile_definitions(lockstep_pch PRIVATE FMT_HEADER_ONLY=1)
-target_precompile_headers(lockstep_pch PRIVATE <torch/torch.h>)
+foreach(name IN ITEMS lockstep_pch lockstep_test_pch)
+  if(name STREQUAL "lockstep_test_pch" AND NOT LOCKSTEP_TESTS)
+    continue()
+  endif()
+  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+  target_link_libraries(${name} PRIVATE lockstep::torch lockstep_options)
+  target_compile_definitions(${name} PRIVATE FMT_HEADER_ONLY=1)
+  target_precompile_headers(${name} PRIVATE <torch/torch.h>)
+endforeach()
+if(LOCKSTEP_TESTS)
+  target_compile_options(lockstep_test_pch PRIVATE ${lockstep_test_optimization})
+endif()

@@ -3,11 +3,10 @@
 # source that lives on its neighbour's headers.
 
 option(LOCKSTEP_UNITY "Compile several sources of a target as one" ON)
-set(LOCKSTEP_UNITY_SOURCES 8 CACHE STRING "How many sources are compiled as one, at most")
+set(LOCKSTEP_UNITY_SOURCES 8 CACHE STRING "How many sources are compiled as one, at most; of tests half as many more")
 
 # lockstep_unite(comm "a.cpp;b.cpp;c.cpp" "c.cpp" result): what to compile instead of the sources. Those of the
-# third argument (or ALL) stay alone, as do those that ask where the tree is (lockstep_define_paths). Only sources
-# of one folder are compiled together. Paths in what is written are relative, so that ccache finds what another
+# third argument (or ALL) stay alone. Outside tests/, only sources of one folder are compiled together. Paths in what is written are relative, so that ccache finds what another
 # clone compiled.
 function(lockstep_unite name sources alone result)
   if(NOT LOCKSTEP_UNITY OR alone STREQUAL "ALL")
@@ -17,11 +16,13 @@ function(lockstep_unite name sources alone result)
   set(compiled "")
   set(folders "")
   foreach(source IN LISTS sources)
-    lockstep_asks_for_paths(${source} asks)
-    if(asks OR source IN_LIST alone OR NOT source MATCHES "\\.cpp$")
+    if(source IN_LIST alone OR NOT source MATCHES "\\.cpp$")
       list(APPEND compiled ${source})
     else()
-      cmake_path(GET source PARENT_PATH folder)
+      set(folder tests)
+      if(NOT LOCKSTEP_IN_TESTS)
+        cmake_path(GET source PARENT_PATH folder)
+      endif()
       string(MAKE_C_IDENTIFIER "in_${folder}" folder)
       list(APPEND folders ${folder})
       list(APPEND ${folder} ${source})
@@ -29,10 +30,14 @@ function(lockstep_unite name sources alone result)
     endif()
   endforeach()
   list(REMOVE_DUPLICATES folders)
+  set(most ${LOCKSTEP_UNITY_SOURCES})
+  if(LOCKSTEP_IN_TESTS)
+    math(EXPR most "${most} * 3 / 2")
+  endif()
   set(number 0)
   foreach(folder IN LISTS folders)
     list(LENGTH ${folder} count)
-    math(EXPR num_units "(${count} + ${LOCKSTEP_UNITY_SOURCES} - 1) / ${LOCKSTEP_UNITY_SOURCES}")
+    math(EXPR num_units "(${count} + ${most} - 1) / ${most}")
     foreach(unit RANGE 1 ${num_units})
       math(EXPR first "(${unit} - 1) * ${count} / ${num_units}")
       math(EXPR length "${unit} * ${count} / ${num_units} - ${first}")

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep::test {
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::Output bench(std::vector<std::string> arguments) {
-  std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "checkpoint"};
+  std::vector<std::string> argv = {testing_support::in_build("lockstep"), "bench", "checkpoint"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return base::run_process({.argv = std::move(argv)}, base::Deadline::after(kPatience));
 }

@@ -13,6 +13,7 @@
 
 #include "base/process/process.h"
 #include "bench/data/bench_data_files.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep::test {
@@ -23,7 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 base::Output bench(std::vector<std::string> arguments) {
-  std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "data"};
+  std::vector<std::string> argv = {testing_support::in_build("lockstep"), "bench", "data"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return base::run_process({.argv = std::move(argv), .env = {}},
                            base::Deadline::after(std::chrono::minutes(1)));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ using Text = std::vector<std::string>;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::Output bench(Text arguments) {
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "ddp"}};
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "bench", "ddp"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return base::run_process(options, base::Deadline::after(kPatience));
 }

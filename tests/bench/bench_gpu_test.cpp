@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
 
 base::Output bench_kernels(const std::vector<std::string>& arguments) {
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "gpu"}};
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "bench", "gpu"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return base::run_process(options, base::Deadline::after(std::chrono::seconds(100)));
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
@@ -68,7 +69,7 @@ class Standin {
 };
 
 TEST(BenchLaunch, ThePeersJobsAreMeasuredBesideOurs) {
-  const Standin peer(std::string(LOCKSTEP_BIN_DIR) + "/lockstep-bench bench launch");
+  const Standin peer(testing_support::in_build("lockstep-bench bench launch"));
   const base::Output output = bench_launch({"--ranks=2", "--repeats=1", "--torchrun", peer.path()});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.out, HasSubstr("2 ranks, medians of 1\n"));

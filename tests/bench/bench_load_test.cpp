@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ using Text = std::vector<std::string>;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::Output bench(Text arguments) {
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "load"}};
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "bench", "load"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return base::run_process(options, base::Deadline::after(kPatience));
 }

@@ -14,6 +14,7 @@
 #include "base/process/process.h"
 #include "base/unique_fd.h"
 #include "bench/gpu/parity_result.h"
+#include "support/paths.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
 
@@ -26,7 +27,8 @@ using ::testing::HasSubstr;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::Output bench(const std::vector<std::string>& arguments) {
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "gpu-parity"}};
+  base::ProcessOptions options{
+      .argv = {testing_support::in_build("lockstep"), "bench", "gpu-parity"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return base::run_process(options, base::Deadline::after(kPatience));
 }
@@ -114,8 +116,8 @@ std::optional<std::string> python_refusal() {
 TEST(BenchParity, PyTorchLearnsTheSame) {
   LOCKSTEP_NEEDS("python-transformers", python_refusal());
   const base::Output output = base::run_process(
-      {.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/bench/gpu_parity.py", "--lockstep",
-                LOCKSTEP_BIN_DIR "/lockstep", "--device", "cpu", "--steps", "5"}},
+      {.argv = {python(), "-B", testing_support::in_tree("bench/gpu_parity.py"), "--lockstep",
+                testing_support::in_build("lockstep"), "--device", "cpu", "--steps", "5"}},
       base::Deadline::after(2 * kPatience));
   ASSERT_TRUE(output.status.ok()) << output.out << output.err;
   const json cases = json::parse(output.out).at("cases");

@@ -12,6 +12,7 @@
 
 #include "base/process/process.h"
 #include "base/secret.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep {
@@ -73,8 +74,8 @@ class BenchPeers : public ::testing::Test {
 
   base::Output bench(const std::string& peers, const std::string& bytes) const {
     return base::run_process(
-        {.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2", "--repeats",
-                  "1", "--json", "--bytes", bytes, "--peer", peers},
+        {.argv = {testing_support::in_build("lockstep"), "bench", "allreduce", "--ranks", "2",
+                  "--repeats", "1", "--json", "--bytes", bytes, "--peer", peers},
          .env = {{"LOCKSTEP_MPI_HOME", home_.string()}}},
         base::Deadline::after(kPatience));
   }
@@ -135,10 +136,10 @@ TEST_F(BenchPeers, TheMissingAreNamed) {
         << found.out.substr(0, found.out.find('\n')) << " \"$@\"\n";
     fs::permissions(home_ / "bin" / program, fs::perms::owner_all);
   }
-  base::ProcessOptions options{
-      .argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "allreduce", "--ranks", "2", "--repeats", "1",
-               "--json", "--bytes", "4K", "--peer", "intelmpi,mpich", "--mpi-home", home_.string()},
-      .env = {{"PATH", (home_ / "bin").string()}, {"I_MPI_ROOT", ""}}};
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "bench", "allreduce",
+                                        "--ranks", "2", "--repeats", "1", "--json", "--bytes", "4K",
+                                        "--peer", "intelmpi,mpich", "--mpi-home", home_.string()},
+                               .env = {{"PATH", (home_ / "bin").string()}, {"I_MPI_ROOT", ""}}};
   const base::Output output = base::run_process(options, base::Deadline::after(kPatience));
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_THAT(output.err, HasSubstr("intelmpi is left out: no mpiexec of it is in PATH"));

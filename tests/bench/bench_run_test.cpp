@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ using Text = std::vector<std::string>;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::ProcessOptions bench_options(Text arguments) {
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench"}};
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "bench"}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   return options;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep::test {
@@ -16,7 +17,7 @@ using ::testing::HasSubstr;
 
 base::Output bench(std::vector<std::string> arguments,
                    std::map<std::string, std::string> env = {}) {
-  std::vector<std::string> argv = {LOCKSTEP_BIN_DIR "/lockstep", "bench", "tokenize"};
+  std::vector<std::string> argv = {testing_support::in_build("lockstep"), "bench", "tokenize"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return base::run_process({.argv = std::move(argv), .env = std::move(env)},
                            base::Deadline::after(std::chrono::minutes(1)));
@@ -48,8 +49,9 @@ TEST(BenchTokenize, JsonHoldsEveryFigureAndNullForAPeerThatIsNotThere) {
 
 TEST(BenchTokenize, AVocabularyAndATextOfTheUsersAreMeasured) {
   const TempFolder folder;
-  const base::Output output = bench({"--vocab", LOCKSTEP_SOURCE_DIR "/tests/tokenizers/golden/bpe",
-                                     "--text", folder.file("text", "Hello\n"), "--peer=none"});
+  const base::Output output =
+      bench({"--vocab", testing_support::in_tree("tests/tokenizers/golden/bpe"), "--text",
+             folder.file("text", "Hello\n"), "--peer=none"});
   ASSERT_TRUE(output.status.ok()) << output.err;
   EXPECT_EQ(output.err, "");
   EXPECT_THAT(output.out, AllOf(HasSubstr("byte-bpe"), HasSubstr("lockstep"), HasSubstr("MB/s")));

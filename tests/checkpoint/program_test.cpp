@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/process/process.h"
 #include "checkpoint_files/manifest.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ using Text = std::vector<std::string>;
 constexpr auto kPatience = std::chrono::seconds(100);  // only failures take it
 
 base::Output lockstep(Text arguments) {
-  arguments.insert(arguments.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  arguments.insert(arguments.begin(), testing_support::in_build("lockstep"));
   return base::run_process({.argv = std::move(arguments)}, base::Deadline::after(kPatience));
 }
 

@@ -13,6 +13,7 @@
 #include "base/process/process.h"
 #include "base/secret.h"
 #include "support/nodes.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -22,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(100);
-constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/00_first_light";
+const std::string kProgram = testing_support::in_build("00_first_light");
 constexpr const char* kMpirun = "/usr/bin/mpirun";
 
 std::optional<std::string> mpi_refusal() {

@@ -5,11 +5,12 @@
 #include "base/byte_source.h"
 #include "formats/little_endian.h"
 #include "formats/token_file.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 
 std::string golden_tokenizer(const std::string& name) {
-  return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/tokenizers/golden/" + name;
+  return testing_support::in_tree("tests/tokenizers/golden/") + name;
 }
 
 std::vector<int64_t> all_ids(const std::string& path) {

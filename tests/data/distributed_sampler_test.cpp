@@ -11,6 +11,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/distributed_sampler.h>
 
+#include "support/paths.h"
+
 namespace lockstep {
 namespace {
 
@@ -66,7 +68,7 @@ void expect_as_in(const nlohmann::json& golden) {
 }
 
 TEST(DistributedSampler, DealsWhatPythonDeals) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/data/golden/distributed_sampler.json");
+  std::ifstream file(testing_support::in_tree("tests/data/golden/distributed_sampler.json"));
   const auto goldens = nlohmann::json::parse(file);
   int num_dealt = 0;
   for (const auto& golden : goldens) {

@@ -7,11 +7,12 @@
 
 #include "base/byte_source.h"
 #include "formats/npy.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = LOCKSTEP_SOURCE_DIR "/tests/pictures/golden";
+const std::string kFolder = testing_support::in_tree("tests/pictures/golden");
 
 at::Tensor read_golden(const std::string& name) {
   const base::FileSource source(std::string(kFolder) + "/" + name + ".npy");

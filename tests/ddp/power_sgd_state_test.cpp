@@ -15,6 +15,7 @@
 #include "ddp/hook_support.h"
 #include "ddp/power_sgd_hook.h"
 #include "support/fleet.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -251,7 +252,7 @@ void first_q(const at::Tensor& rows, const ddp::RowSeed& /*seed*/) {
 TEST(PowerSgdState, EqualsPyTorch) {
   run_ranks(3, [](Group& group) {
     std::map<std::pair<int, size_t>, std::vector<double>> golden;  // by step and parameter
-    std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/ddp/golden/power_sgd.txt");
+    std::ifstream file(testing_support::in_tree("tests/ddp/golden/power_sgd.txt"));
     for (std::string line; std::getline(file, line);) {
       std::istringstream words(line);
       std::pair<int, size_t> key;

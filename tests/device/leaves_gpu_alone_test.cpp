@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kPatience = std::chrono::seconds(60);  // only failures take it
 
-const std::string kRecipe = LOCKSTEP_SOURCE_DIR "/recipes/cats.toml";
+const std::string kRecipe = testing_support::in_tree("recipes/cats.toml");
 
 using Line = std::vector<std::string>;
 
@@ -37,10 +38,11 @@ class LeavesGpuAlone : public ::testing::Test {
   bool loads_driver(const Line& line, const std::string& device = "auto") {
     const fs::path mark = fs::path(folder_.path()) / "loaded";
     fs::remove(mark);
-    base::ProcessOptions options{.argv = with({LOCKSTEP_BIN_DIR "/lockstep"}, line),
-                                 .env = {{"LD_LIBRARY_PATH", LOCKSTEP_BIN_DIR "/fake_driver"},
-                                         {"LOCKSTEP_TEST_DRIVER_LOADED", mark.string()},
-                                         {"LOCKSTEP_DEVICE", device}}};
+    base::ProcessOptions options{
+        .argv = with({testing_support::in_build("lockstep")}, line),
+        .env = {{"LD_LIBRARY_PATH", testing_support::in_build("fake_driver")},
+                {"LOCKSTEP_TEST_DRIVER_LOADED", mark.string()},
+                {"LOCKSTEP_DEVICE", device}}};
     const auto output = base::run_process(options, base::Deadline::after(kPatience));
     EXPECT_TRUE(output.status.ok()) << line[0] << ": " << output.status.text() << "\n"
                                     << output.err;

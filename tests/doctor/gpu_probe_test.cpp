@@ -15,6 +15,7 @@
 #include "doctor/gpu_checks.h"
 #include "doctor/gpu_json.h"
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -25,8 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
 
-const std::string kDriver = std::string(LOCKSTEP_BIN_DIR) + "/doctor_fakes/driver";
-const std::string kTorch = std::string(LOCKSTEP_BIN_DIR) + "/doctor_fakes/torch";
+const std::string kDriver = testing_support::in_build("doctor_fakes/driver");
+const std::string kTorch = testing_support::in_build("doctor_fakes/torch");
 
 class GpuProbe : public ::testing::Test {
  protected:
@@ -57,7 +58,7 @@ class GpuProbe : public ::testing::Test {
                  std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
     env.try_emplace("LD_LIBRARY_PATH", kDriver);
     const base::Output output =
-        base::run_process({.argv = {std::string(LOCKSTEP_BIN_DIR) + "/doctor_probe", root_.path(),
+        base::run_process({.argv = {testing_support::in_build("doctor_probe"), root_.path(),
                                     program, std::to_string(timeout.count())},
                            .env = std::move(env)},
                           base::Deadline::after(test::kPatience));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "explain/explain_run.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::Not;
 // lockstep-explain without a launcher.
 base::Output run_alone(std::vector<std::string> arguments,
                        std::map<std::string, std::string> env = {}) {
-  arguments.insert(arguments.begin(), LOCKSTEP_BIN_DIR "/lockstep-explain");
+  arguments.insert(arguments.begin(), testing_support::in_build("lockstep-explain"));
   env.emplace("LC_ALL", "C.UTF-8");
   return base::run_process({.argv = arguments, .env = env},
                            base::Deadline::after(std::chrono::seconds(30)));

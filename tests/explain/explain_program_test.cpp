@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
@@ -132,7 +133,7 @@ TEST_F(TorchCommand, DoctorAsksItForItsVersion) {
 
 TEST(TorchProgram, TellsWhatItRunsOn) {
   const base::Output output =
-      base::run_process({.argv = {LOCKSTEP_BIN_DIR "/lockstep-torch", "--version"}},
+      base::run_process({.argv = {testing_support::in_build("lockstep-torch"), "--version"}},
                         base::Deadline::after(kPatience));
   EXPECT_TRUE(output.status.ok()) << output.err;
   for (const char* part : {"libtorch 2.11.0", "Gloo available", "CPU capability"}) {

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/paths.h"
+
 namespace lockstep {
 
 const base::Output& explain(const std::vector<std::string>& arguments) {
@@ -13,7 +15,7 @@ const base::Output& explain(const std::vector<std::string>& arguments) {
   if (found != outputs.end()) {
     return found->second;
   }
-  base::ProcessOptions options{.argv = {LOCKSTEP_BIN_DIR "/lockstep", "explain"},
+  base::ProcessOptions options{.argv = {testing_support::in_build("lockstep"), "explain"},
                                .env = {{"LC_ALL", "C.UTF-8"}}};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   base::Output output = base::run_process(options, base::Deadline::after(std::chrono::seconds(60)));

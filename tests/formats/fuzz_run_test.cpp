@@ -14,6 +14,7 @@
 #include "base/process/process.h"
 #include "formats/readers.h"
 #include "formats/support.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -24,7 +25,7 @@ constexpr std::chrono::milliseconds kMaxSeedTime{20};  // a slow seed would be a
 constexpr size_t kNumWorkers = 2;
 
 std::string program_of(const Reader& reader) {
-  return LOCKSTEP_BIN_DIR "/fuzz_" + std::string(reader.name);
+  return testing_support::in_build("fuzz_") + std::string(reader.name);
 }
 
 std::optional<std::string> no_fuzzers() {

@@ -9,6 +9,7 @@
 
 #include "formats/readers.h"
 #include "formats/support.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
@@ -42,7 +43,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 
 // By reader: the tables under the headings "## reader: ...".
 std::map<std::string, std::vector<Row>> read_table() {
-  std::istringstream page(file_text(LOCKSTEP_SOURCE_DIR "/docs/formats/hostile.md"));
+  std::istringstream page(file_text(testing_support::in_tree("docs/formats/hostile.md")));
   std::map<std::string, std::vector<Row>> rows;
   std::string reader;
   for (std::string line; std::getline(page, line);) {

@@ -11,6 +11,7 @@
 #include "formats/safetensors.h"
 #include "formats/support.h"
 #include "formats/token_file.h"
+#include "support/paths.h"
 #include "support/s3_server.h"
 #include "support/service.h"
 
@@ -24,12 +25,12 @@ using testing::Not;
 constexpr std::chrono::seconds kPatience{30};
 
 std::string golden_path(const std::string& name) {
-  return LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name;
+  return testing_support::in_tree("tests/formats/goldens/") + name;
 }
 
 base::Output inspect(std::vector<std::string> arguments,
                      const std::map<std::string, std::string>& env = {}) {
-  arguments.insert(arguments.begin(), {LOCKSTEP_BIN_DIR "/lockstep", "inspect"});
+  arguments.insert(arguments.begin(), {testing_support::in_build("lockstep"), "inspect"});
   return base::run_process({.argv = std::move(arguments), .env = env},
                            base::Deadline::after(kPatience));
 }

@@ -10,6 +10,7 @@
 #include "formats/archive/zip_format.h"
 #include "formats/archive/zip_writer.h"
 #include "formats/little_endian.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 
@@ -22,7 +23,7 @@ std::string file_text(const std::string& path) {
 }
 
 std::string golden(const std::string& name) {
-  return file_text(LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name);
+  return file_text(testing_support::in_tree("tests/formats/goldens/") + name);
 }
 
 std::string zip_of(const std::vector<std::pair<std::string, std::string>>& records) {

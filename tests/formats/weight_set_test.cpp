@@ -15,6 +15,7 @@
 #include "formats/support.h"
 #include "formats/torch/torch_file.h"
 #include "formats/weight_diff.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,7 @@ formats::WeightSet open(const std::string& location) {
 }
 
 std::string golden_path(const std::string& name) {
-  return LOCKSTEP_SOURCE_DIR "/tests/formats/goldens/" + name;
+  return testing_support::in_tree("tests/formats/goldens/") + name;
 }
 
 const formats::WeightEntry& named(const formats::WeightSet& set, const std::string& name) {

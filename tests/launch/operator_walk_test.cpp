@@ -21,6 +21,7 @@
 #include "support/desk.h"
 #include "support/job.h"
 #include "support/nodes.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -33,7 +34,7 @@ namespace fs = std::filesystem;
 
 using Words = std::vector<std::string>;
 
-const std::string kRank = std::string(LOCKSTEP_BIN_DIR) + "/operator_rank";
+const std::string kRank = testing_support::in_build("operator_rank");
 
 std::set<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;

@@ -6,13 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kProgram = std::string(LOCKSTEP_BIN_DIR) + "/job_steps";
+const std::string kProgram = testing_support::in_build("job_steps");
 
 // "saved at step 12" of every rank, without the rank.
 std::vector<std::string> answers(const Job& job, const std::string& word) {

@@ -9,9 +9,11 @@
 
 #include <lockstep/models/configured_module.h>
 
+#include "support/paths.h"
+
 namespace lockstep::test {
 
-inline const std::string kGoldens = LOCKSTEP_SOURCE_DIR "/tests/models/goldens/";
+inline const std::string kGoldens = testing_support::in_tree("tests/models/goldens/");
 
 using Tensors = std::map<std::string, at::Tensor>;
 

@@ -9,13 +9,14 @@
 #include <lockstep/models/bert.h>
 
 #include "models/golden.h"
+#include "support/paths.h"
 #include "support/processor.h"
 #include "support/service.h"
 
 namespace lockstep::test {
 namespace {
 
-const std::string kMiniLm = LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0";
+const std::string kMiniLm = testing_support::in_tree(".deps/minilm-0.1.0");
 
 std::optional<std::string> refusal_of_minilm() {
   if (std::filesystem::exists(kMiniLm + "/model.safetensors")) {

@@ -22,6 +22,7 @@
 
 #include "parity/parity_models.h"
 #include "support/fleet.h"
+#include "support/paths.h"
 #include "support/processor.h"
 
 namespace lockstep {
@@ -37,7 +38,7 @@ constexpr int64_t kNumValues = 8;
 constexpr int kFirstSteps = 5;
 
 json golden_of(const std::string& model, const std::string& dtype, int ranks) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/parity/golden/ddp.json");
+  std::ifstream file(testing_support::in_tree("tests/parity/golden/ddp.json"));
   for (const json& golden : json::parse(file)) {
     if (golden.at("model") == model && golden.at("dtype") == dtype && golden.at("ranks") == ranks) {
       return golden;

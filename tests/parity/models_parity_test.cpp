@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/process/process.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -32,10 +33,10 @@ TEST(ModelsParity, FullSizeModelsComputeWhatPythonComputes) {
     GTEST_SKIP() << "takes minutes and gigabytes: set LOCKSTEP_LONG_TESTS=1";
   }
   LOCKSTEP_NEEDS("python-transformers", peer_refusal());
-  const base::Output output =
-      base::run_process({.argv = {python(), LOCKSTEP_SOURCE_DIR "/tests/parity/models_parity.py",
-                                  LOCKSTEP_BIN_DIR "/model_parity"}},
-                        base::Deadline::after(std::chrono::minutes(15)));
+  const base::Output output = base::run_process(
+      {.argv = {python(), testing_support::in_tree("tests/parity/models_parity.py"),
+                testing_support::in_build("model_parity")}},
+      base::Deadline::after(std::chrono::minutes(15)));
   EXPECT_TRUE(output.status.ok()) << output.out << output.err;
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/env.h"
 #include "base/secret.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 
@@ -53,9 +54,7 @@ void default_signals() {
 
 std::string lockstep_program() {
   // Another build of the program under the same tests: an installed one, or one with a sanitizer.
-  return base::Env()
-      .text("LOCKSTEP_TEST_PROGRAM")
-      .value_or(std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
+  return base::Env().text("LOCKSTEP_TEST_PROGRAM").value_or(testing_support::in_build("lockstep"));
 }
 
 base::Output run_lockstep(std::vector<std::string> arguments,

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/unique_fd.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 
@@ -20,7 +21,7 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 // Where tools/setup.sh --tests puts it, or the machine's own.
 std::string server_program() {
-  const std::string installed = std::string(LOCKSTEP_SOURCE_DIR) + "/.deps/rclone/rclone";
+  const std::string installed = testing_support::in_tree(".deps/rclone/rclone");
   return std::filesystem::exists(installed) ? installed : "rclone";
 }
 

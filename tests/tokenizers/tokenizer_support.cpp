@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/unique_fd.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep::test {
@@ -13,7 +14,7 @@ namespace lockstep::test {
 using nlohmann::json;
 
 std::string tokenizer_golden(const std::string& name) {
-  return LOCKSTEP_SOURCE_DIR "/tests/tokenizers/golden/" + name;
+  return testing_support::in_tree("tests/tokenizers/golden/") + name;
 }
 
 std::vector<std::string> golden_lines(const std::string& name) {

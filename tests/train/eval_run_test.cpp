@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/unique_fd.h"
+#include "support/paths.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
 #include "train/program.h"
@@ -23,15 +24,15 @@ using testing::StartsWith;
 using test::Arguments;
 using test::with;
 
-constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/lockstep";
+const std::string kProgram = testing_support::in_build("lockstep");
 
 // Recipes name their data from there.
 base::Output run(const Arguments& argv) {
-  return test::run_in(LOCKSTEP_SOURCE_DIR, argv);
+  return test::run_in(testing_support::in_tree(""), argv);
 }
 
 nlohmann::json answer(const Arguments& argv) {
-  return test::answer_in(LOCKSTEP_SOURCE_DIR, argv);
+  return test::answer_in(testing_support::in_tree(""), argv);
 }
 
 // A tiny language model of bytes, in a second.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/paths.h"
+
 namespace lockstep::test {
 
 namespace fs = std::filesystem;
@@ -11,7 +13,7 @@ namespace fs = std::filesystem;
 base::Output run_in(const std::string& folder, Arguments argv) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);
-  argv.insert(argv.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  argv.insert(argv.begin(), testing_support::in_build("lockstep"));
   base::Output output =
       base::run_process({.argv = argv}, base::Deadline::after(std::chrono::seconds(300)));
   fs::current_path(before);
@@ -30,7 +32,7 @@ Arguments with(Arguments first, const Arguments& more) {
 }
 
 std::optional<std::string> no_minilm() {
-  if (fs::exists(LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0/model.safetensors")) {
+  if (fs::exists(testing_support::in_tree(".deps/minilm-0.1.0/model.safetensors"))) {
     return std::nullopt;
   }
   return "all-MiniLM-L6-v2 is not in .deps; run tools/setup.sh --tests";

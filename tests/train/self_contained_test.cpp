@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/unique_fd.h"
+#include "support/paths.h"
 #include "support/service.h"
 #include "support/temp_folder.h"
 #include "train/own_data.h"
@@ -27,7 +28,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr const char* kVersion1 = LOCKSTEP_SOURCE_DIR "/tests/train/version1";
+const std::string kVersion1 = testing_support::in_tree("tests/train/version1");
 
 // A user's own folder: a recipe, a text and a tokenizer beside it.
 void write_run(const test::TempFolder& folder, const std::string& tokenizer) {
@@ -70,7 +71,7 @@ TEST(SelfContained, ACheckpointNeedsNeitherItsDataNorItsTokenizerNorItsFolder) {
     // What was exported is a beginning, with its tokenizer.
     folder.file("text.txt", test::text_of_numbers());
     const auto more = answer_in(
-        folder.path(), {"train", LOCKSTEP_SOURCE_DIR "/recipes/gpt2.toml", "--json", "--set",
+        folder.path(), {"train", testing_support::in_tree("recipes/gpt2.toml"), "--json", "--set",
                         "model.pretrained=hub", "--set", "data.tokenizer=hub", "--set",
                         "data.text=text.txt", "--set", "data.sequence_length=32", "--set",
                         "train.max_steps=1", "--set", "train.lr=0", "--set", "train.batch_size=8"});
@@ -89,11 +90,11 @@ TEST(SelfContained, ACheckpointNeedsNeitherItsDataNorItsTokenizerNorItsFolder) {
 TEST(SelfContained, ATunedBertNeedsThePublishedOneNoMore) {
   LOCKSTEP_NEEDS("minilm", test::no_minilm());
   const test::TempFolder folder;
-  fs::create_directory_symlink(LOCKSTEP_SOURCE_DIR "/.deps/minilm-0.1.0", folder.at("minilm"));
-  answer_in(folder.path(), {"train", LOCKSTEP_SOURCE_DIR "/recipes/bert-classify.toml", "--json",
-                            "--set", "model.pretrained=minilm", "--set", "train.max_steps=1",
-                            "--set", "checkpoint.dir=runs", "--set", "train.eval_every=1000",
-                            "--set", "data.max_length=16"});
+  fs::create_directory_symlink(testing_support::in_tree(".deps/minilm-0.1.0"), folder.at("minilm"));
+  answer_in(folder.path(), {"train", testing_support::in_tree("recipes/bert-classify.toml"),
+                            "--json", "--set", "model.pretrained=minilm", "--set",
+                            "train.max_steps=1", "--set", "checkpoint.dir=runs", "--set",
+                            "train.eval_every=1000", "--set", "data.max_length=16"});
   fs::remove(folder.at("minilm"));
   const base::Output vector =
       run_in("/", {"eval", folder.at("runs"), "--embed", "a fine film", "--json"});

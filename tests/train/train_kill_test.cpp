@@ -12,11 +12,12 @@
 
 #include "base/env.h"
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
 
-const std::string kProgram = std::string(LOCKSTEP_BIN_DIR) + "/kill_job";
+const std::string kProgram = testing_support::in_build("kill_job");
 
 // "step 7 00ab" -> {7, "00ab"}, of every such line.
 std::map<int, std::string> hashes(const std::string& text, const std::string& word) {

@@ -12,6 +12,7 @@
 
 #include "base/process/process.h"
 #include "base/unique_fd.h"
+#include "support/paths.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -24,8 +25,8 @@ using testing::StartsWith;
 
 using Arguments = std::vector<std::string>;
 
-constexpr const char* kProgram = LOCKSTEP_BIN_DIR "/lockstep";
-constexpr const char* kRecipe = LOCKSTEP_SOURCE_DIR "/recipes/cats.toml";
+const std::string kProgram = testing_support::in_build("lockstep");
+const std::string kRecipe = testing_support::in_tree("recipes/cats.toml");
 
 // Two epochs of few pictures; 24 can be split over 1, 2, 3, 4 ranks.
 const Arguments kShort = {"--set", "train.epochs=2",       "--set", "train.batch_size=24",
@@ -116,27 +117,28 @@ TEST(TrainRun, SaysWhoTheRanksAreHowItGoesAndHowItEnded) {
 TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
   nlohmann::json first;
   for (const int ranks : {1, 2, 4, 8}) {
-    const base::Output output = run({"run",
-                                     "--no-prefix",
-                                     "--nproc-per-node",
-                                     std::to_string(ranks),
-                                     "--",
-                                     kProgram,
-                                     "train",
-                                     LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
-                                     "--json",
-                                     "--shards",
-                                     "8",
-                                     "--set",
-                                     "data.text=" LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt",
-                                     "--set",
-                                     "model.hidden_size=16",
-                                     "--set",
-                                     "model.ffn_size=32",
-                                     "--set",
-                                     "data.sequence_length=32",
-                                     "--set",
-                                     "train.max_steps=12"});
+    const base::Output output =
+        run({"run",
+             "--no-prefix",
+             "--nproc-per-node",
+             std::to_string(ranks),
+             "--",
+             kProgram,
+             "train",
+             testing_support::in_tree("recipes/mytransformer.toml"),
+             "--json",
+             "--shards",
+             "8",
+             "--set",
+             "data.text=" + testing_support::in_tree("recipes/data/handbook.txt"),
+             "--set",
+             "model.hidden_size=16",
+             "--set",
+             "model.ffn_size=32",
+             "--set",
+             "data.sequence_length=32",
+             "--set",
+             "train.max_steps=12"});
     ASSERT_TRUE(output.status.ok()) << output.err;
     const auto result = nlohmann::json::parse(output.out);
     EXPECT_EQ(result["same_bits"], true);
@@ -151,9 +153,9 @@ TEST(TrainRun, EightShardsGiveTheSameBitsOnAnyNumberOfRanks) {
 // The golden is PyTorch's own run: tests/parity/mytransformer_train.py.
 TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
   const auto golden = nlohmann::json::parse(
-      base::read_file(LOCKSTEP_SOURCE_DIR "/tests/train/goldens/mytransformer.json"));
+      base::read_file(testing_support::in_tree("tests/train/goldens/mytransformer.json")));
   // The last tenth of the sequences judges, as in the script.
-  const std::string text = base::read_file(LOCKSTEP_SOURCE_DIR "/recipes/data/handbook.txt");
+  const std::string text = base::read_file(testing_support::in_tree("recipes/data/handbook.txt"));
   const auto time = golden["settings"]["data.sequence_length"].get<size_t>();
   const size_t num_all = text.size() / time;
   const size_t num_trained =
@@ -168,7 +170,7 @@ TEST(TrainRun, MyTransformerLearnsWhatItLearnsInPyTorch) {
                     "--",
                     kProgram,
                     "train",
-                    LOCKSTEP_SOURCE_DIR "/recipes/mytransformer.toml",
+                    testing_support::in_tree("recipes/mytransformer.toml"),
                     "--json",
                     "--set",
                     "data.text=" + train,

@@ -8,6 +8,7 @@
 
 #include "base/env.h"
 #include "support/job.h"
+#include "support/paths.h"
 #include "support/service.h"
 #include "train/own_data.h"
 #include "train/program.h"
@@ -44,11 +45,11 @@ class WalkInPython : public testing::Test {
 
   // Compares what lockstep said with what Python makes of the same folder.
   void compare(const Json& said) const {
-    const base::Output output =
-        base::run_process({.argv = {python(), "-B", LOCKSTEP_SOURCE_DIR "/tests/train/user_walk.py",
-                                    folder_.file("said.json", said.dump())},
-                           .env = {{"HF_HUB_OFFLINE", "1"}}},
-                          base::Deadline::after(std::chrono::seconds(300)));
+    const base::Output output = base::run_process(
+        {.argv = {python(), "-B", testing_support::in_tree("tests/train/user_walk.py"),
+                  folder_.file("said.json", said.dump())},
+         .env = {{"HF_HUB_OFFLINE", "1"}}},
+        base::Deadline::after(std::chrono::seconds(300)));
     EXPECT_TRUE(output.status.ok()) << output.out << output.err;
   }
 

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/unique_fd.h"
 #include "formats/torch/torch_writer.h"
+#include "support/paths.h"
 #include "support/refusal.h"
 #include "support/temp_folder.h"
 #include "weights/weight_files.h"
@@ -77,7 +78,7 @@ TEST(Load, FillsTargetsOfAnyDenseLayout) {
 }
 
 std::string golden(const std::string& name) {
-  return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/formats/goldens/" + name;
+  return testing_support::in_tree("tests/formats/goldens/") + name;
 }
 
 // What tests/formats/goldens/make_goldens.py saved.

@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "launch/node/gpus.h"
 #include "support/job.h"
+#include "support/paths.h"
 
 namespace lockstep::test {
 namespace {
@@ -54,7 +55,7 @@ TEST(Torchrun, EveryFlagIsKnownAndInTheTable) {
       "--duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr "
       "--master-port --local-addr --logs-specs --numa-binding --signals-to-handle "
       "--virtual-local-rank --shutdown-timeout");
-  const std::string folder = std::string(LOCKSTEP_SOURCE_DIR) + "/docs/concepts/";
+  const std::string folder = testing_support::in_tree("docs/concepts/");
   const std::set<std::string> known = flags_in(run_lockstep({"run", "--help"}).out);
   for (const char* name : {"torchrun.md", "torchrun.ko.md"}) {
     const std::set<std::string> documented = flags_in(first_cells(base::read_file(folder + name)));

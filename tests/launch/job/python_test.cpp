@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "support/job.h"
 #include "support/nodes.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kScript = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/launch/job/python_ddp.py";
+const std::string kScript = testing_support::in_tree("tests/launch/job/python_ddp.py");
 
 std::string python() {
   return base::Env().text("LOCKSTEP_TEST_PYTHON").value_or("python3");

@@ -11,6 +11,7 @@
 #include "base/socket.h"
 #include "support/job.h"
 #include "support/nodes.h"
+#include "support/paths.h"
 #include "support/service.h"
 
 namespace lockstep::test {
@@ -193,7 +194,7 @@ TEST_F(SeveralNodes, ALinkThatFlapsForLessThanTheUsersTimeCostsNothing) {
                  "--master-port=29611",
                  fmt::format("--node-rank={}", node),
                  "--rdzv-conf=heartbeat_timeout=30",
-                 std::string(LOCKSTEP_BIN_DIR) + "/store_member",
+                 testing_support::in_build("store_member"),
                  folder.at("go")};
   };
   const Pair jobs{start(0, flags(0)), start(1, flags(1))};

@@ -10,6 +10,7 @@
 #include <lockstep/models/bert.h>
 #include <lockstep/models/gpt2.h>
 
+#include "support/paths.h"
 #include "support/temp_folder.h"
 #include "train/recipes/byte_text.h"
 #include "train/trainer_config.h"
@@ -28,7 +29,7 @@ std::unique_ptr<train::Recipe> read(const std::string& toml) {
 }
 
 TEST(Recipes, TheFilesThatComeWithLockstepSpellOutTheDefaults) {
-  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
+  std::filesystem::current_path(testing_support::in_tree(""));
   for (const std::string& name : train::recipe_names()) {
     base::Config file = base::Config::from_file("recipes/" + name + ".toml");
     EXPECT_EQ(train::read_recipe(file)->effective(),
@@ -101,7 +102,7 @@ TEST(Recipes, PathsAreRelativeToTheRecipeAndThoseOfSetToTheWorkingFolder) {
   base::Config again = base::Config::from_file("../mine/a.toml");
   again.set("model.pretrained=../weights/gpt2");
   EXPECT_EQ(train::read_recipe(again)->options().description, recipe->options().description);
-  std::filesystem::current_path(LOCKSTEP_SOURCE_DIR);
+  std::filesystem::current_path(testing_support::in_tree(""));
 }
 
 TEST(Recipes, UnknownNamesAndKeysGetTheNearest) {
