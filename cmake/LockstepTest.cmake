@@ -16,8 +16,10 @@ set(lockstep_lonely_labels ranks s3 install python perf cuda)
 #   Python's unittest prints with -v; plain: the CTest as a whole is skipped, by the exit code 77, or not at all.
 # SERIAL: alone. LOCKS cores: not beside others that lock the same, although its labels would have it alone.
 # CHECK_ONLY: for `make check`, where a whole run has the same cases elsewhere. NO_CHECK: too slow for it.
+# Without the label cuda it leaves a GPU alone, so that it tests the same everywhere; ANY_DEVICE: its cases pretend
+# GPUs and drivers of their own, and compute on none.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SERIAL;CHECK;NO_CHECK;CHECK_ONLY" "KIND;TIMEOUT;WORKING_DIRECTORY"
+  cmake_parse_arguments(arg "SERIAL;CHECK;NO_CHECK;CHECK_ONLY;ANY_DEVICE" "KIND;TIMEOUT;WORKING_DIRECTORY"
     "COMMAND;LABELS;LOCKS;DEPENDS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "lockstep_ctest(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
@@ -42,6 +44,9 @@ function(lockstep_ctest name)
     endif()
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(NOT arg_ANY_DEVICE AND NOT "cuda" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT LOCKSTEP_DEVICE=cpu)
+  endif()
   if(arg_KIND STREQUAL "plain")
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
@@ -62,9 +67,9 @@ endfunction()
 # lockstep_test(base_test LABELS unit USES base SOURCES a_test.cpp ...): one binary, one CTest: a binary costs a
 # libtorch start and its fleet of ranks once, not per case. RANKS: the binary has its own main (tests/support), which
 # can start itself as a rank. CHECK_FILTER: the cases that `make check` runs, if not all, as gtest's --gtest_filter.
-# ALONE: sources that share names with others (LockstepUnity.cmake). SERIAL, LOCKS, CHECK, NO_CHECK: as above.
+# ALONE: sources that share names with others (LockstepUnity.cmake). SERIAL, LOCKS, CHECK, NO_CHECK, ANY_DEVICE: as above.
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH;RANKS;SERIAL;CHECK;NO_CHECK" "TIMEOUT;CHECK_FILTER"
+  cmake_parse_arguments(arg "TORCH;RANKS;SERIAL;CHECK;NO_CHECK;ANY_DEVICE" "TIMEOUT;CHECK_FILTER"
     "USES;SOURCES;ALONE;LABELS;LIBRARIES;LOCKS" ${ARGN})
   lockstep_record(test ${name} "${arg_USES}" "${arg_SOURCES}")
   if(arg_TORCH AND NOT LOCKSTEP_WITH_TORCH)
@@ -98,6 +103,9 @@ function(lockstep_test name)
   set(options KIND gtest DEPENDS ${name} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
   if(arg_SERIAL)
     list(APPEND options SERIAL)
+  endif()
+  if(arg_ANY_DEVICE)
+    list(APPEND options ANY_DEVICE)
   endif()
   if(arg_LOCKS)
     list(APPEND options LOCKS ${arg_LOCKS})
