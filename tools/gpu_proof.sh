@@ -12,5 +12,6 @@
 # OUT/log.txt (all that was printed). It needs python3 with torch, and CUDA's compute-sanitizer; it changes no clock,
 # no limit of power, and no other setting of the GPU.
 #
-# Exit code: 0; 1 if anything failed, was skipped, or did not run for want of time; 2 for a mistake on this line.
+# Exit code: 0; 1 if anything failed, was skipped (but for what needs two GPUs), or did not run for want of time;
+# 2 for a mistake on this line.
 exec python3 -B "$(dirname "$0")/gpu_proof.py" "$@"

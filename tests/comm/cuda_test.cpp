@@ -369,7 +369,7 @@ TEST_P(Cuda, C10dFuturesFollowTheCallersStream) {
 // On a machine with several GPUs: 500 MB of the first one for each rank, or an error there.
 TEST_P(Cuda, OtherGpusAreLeftAlone) {
   if (at::getNumGPUs() < 2) {
-    return;  // there is no other one; tests/device/current_device_test.cpp has a pretended one
+    GTEST_SKIP() << "needs two GPUs; tests/device/current_device_test.cpp has a pretended one";
   }
   run(2,
       [](Group& group) {

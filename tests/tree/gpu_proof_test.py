@@ -75,6 +75,14 @@ class GpuProof(unittest.TestCase):
         self.add_test("b_cuda_test", reports(PASSED, SKIPPED))
         self.prove("--only", "tests", code=1)
 
+    def test_a_case_that_needs_two_gpus_may_be_skipped(self):
+        self.add_test("a_cuda_test", reports(PASSED, SKIPPED.replace("no NVIDIA driver", "needs two GPUs; and more")))
+        found = self.prove("--only", "tests", code=0)["a_cuda_test"]
+        self.assertEqual((found["passed"], found["skipped"]), (1, 1))
+        self.assertIn("needs two GPUs", (self.out / "summary.json").read_text())
+        self.add_test("b_cuda_test", reports(PASSED, SKIPPED))
+        self.prove("--only", "tests", code=1)
+
     def test_finds_libraries_of_the_pack_and_of_torch(self):
         self.add_test("a_cuda_test", reports(PASSED) + 'echo "with $LD_LIBRARY_PATH and $WORD"')
         self.prove("--only", "tests", code=0)
