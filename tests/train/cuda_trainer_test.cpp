@@ -197,8 +197,8 @@ TEST_F(CudaTrainer, ShardsGiveTheSameBitsOnAnyNumberOfRanks) {
                 [](Group& group) {
                   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
                   const std::string& argument = rank_argument();
-                  const std::string model = argument.substr(0, argument.find('|'));
-                  const Trained trained = train_small(model, hard_options(), group, 0.2);
+                  const std::string own = argument.substr(0, argument.find('|'));
+                  const Trained trained = train_small(own, hard_options(), group, 0.2);
                   EXPECT_TRUE(trained.result.same_bits());
                   EXPECT_EQ(trained.state(), argument.substr(argument.find('|') + 1));
                 },

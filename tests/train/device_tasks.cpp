@@ -40,7 +40,7 @@ class SmallTask : public TrainingTask {
 };
 
 struct MlpImpl : torch::nn::Module {
-  explicit MlpImpl(double dropout) : dropout(dropout) {
+  explicit MlpImpl(double share) : dropout(share) {
     first = register_module("first", torch::nn::Linear(6, 32));
     last = register_module("last", torch::nn::Linear(32, kClasses));
     const at::NoGradGuard no_grad;

@@ -107,10 +107,10 @@ TEST(Trainer, AStopAnywhereAndAResumeOnOtherRanksChangeNoBit) {
     run_ranks(2,
               [](Group& group) {
                 const std::string& argument = rank_argument();
-                TrainerOptions options = resumable();
-                options.max_steps = std::atol(argument.c_str());
-                options.checkpoint_dir = argument.substr(argument.find(' ') + 1);
-                EXPECT_EQ(run_here(options, group).steps, options.max_steps);
+                TrainerOptions own = resumable();
+                own.max_steps = std::atol(argument.c_str());
+                own.checkpoint_dir = argument.substr(argument.find(' ') + 1);
+                EXPECT_EQ(run_here(own, group).steps, own.max_steps);
               },
               {.argument = fmt::format("{} {}", stop, folder.path())});
     options.checkpoint_dir = folder.path();
@@ -123,9 +123,9 @@ TEST(Trainer, AStopAnywhereAndAResumeOnOtherRanksChangeNoBit) {
     run_ranks(4,
               [](Group& group) {
                 const std::string& argument = rank_argument();
-                TrainerOptions options = resumable();
-                options.checkpoint_dir = argument.substr(argument.find('|') + 1);
-                EXPECT_EQ(state_of(run_here(options, group)),
+                TrainerOptions own = resumable();
+                own.checkpoint_dir = argument.substr(argument.find('|') + 1);
+                EXPECT_EQ(state_of(run_here(own, group)),
                           argument.substr(0, argument.find('|')));
               },
               {.argument = expected + "|" + folder.path()});
@@ -258,23 +258,23 @@ TEST(Trainer, OnRanksThatItsShardsCannotBeDealtToItGoesOnOnlyWithConsent) {
   run_here(options);
   run_ranks(2,
             [](Group& group) {
-              TrainerOptions options = resumable();
-              options.shards = 0;
-              options.checkpoint_dir = rank_argument();
-              options.description = "seed = 5\nshards = 0\n";
-              EXPECT_THAT([&] { run_here(options, group); },
+              TrainerOptions own = resumable();
+              own.shards = 0;
+              own.checkpoint_dir = rank_argument();
+              own.description = "seed = 5\nshards = 0\n";
+              EXPECT_THAT([&] { run_here(own, group); },
                           ThrowsMessage<UsageError>(
                               AllOf(HasSubstr("cut into 1 shard"), HasSubstr("be dealt to 2 ranks"),
                                     HasSubstr("--allow-other-bits"), HasSubstr("--shards S"))));
-              options.allow_other_bits = true;
-              const TrainResult result = run_here(options, group);
+              own.allow_other_bits = true;
+              const TrainResult result = run_here(own, group);
               EXPECT_EQ(result.resumed_at, 4);
               EXPECT_EQ(result.steps, 12);
               EXPECT_TRUE(result.same_bits());
               // From here on it is a run of two shards.
-              options.allow_other_bits = false;
-              options.epochs = 4;
-              EXPECT_EQ(run_here(options, group).resumed_at, 12);
+              own.allow_other_bits = false;
+              own.epochs = 4;
+              EXPECT_EQ(run_here(own, group).resumed_at, 12);
             },
             {.argument = folder.path()});
   options.max_steps = 0;
