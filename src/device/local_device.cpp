@@ -1,6 +1,9 @@
+#include <mutex>
+
 #include <ATen/Context.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/device/device.h>
 
 #include "base/env.h"
@@ -32,7 +35,14 @@ at::Device local_device() {
     }
     return at::kCPU;
   }
-  const int gpu = device::pick_gpu(env, static_cast<int>(at::getNumGPUs()));
+  const auto num_gpus = static_cast<int>(at::getNumGPUs());
+  const int gpu = device::pick_gpu(env, num_gpus);
+  static std::once_flag is_told;
+  std::call_once(is_told, [&] {
+    if (const std::string idle = device::idle_gpus(env, num_gpus); !idle.empty()) {
+      log::warn("device", "{}", idle);
+    }
+  });
   return {at::kCUDA, static_cast<at::DeviceIndex>(gpu)};
 }
 

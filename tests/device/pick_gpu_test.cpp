@@ -36,6 +36,11 @@ TEST(PickGpu, FollowsTheLocalRankOfEveryLauncher) {
       {{{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}}, 2, 1},
       // Slurm shows each task its own GPU as number 0.
       {{{"SLURM_LOCALID", "3"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1, 0},
+      {{{"SLURM_LOCALID", "2"}, {"SLURM_GPUS_PER_TASK", "2"}}, 2, 0},
+      {{{"SLURM_LOCALID", "1"}, {"SLURM_GPUS_PER_TASK", "a100:2"}}, 2, 0},
+      {{{"SLURM_LOCALID", "1"}, {"SLURM_GPUS_PER_TASK", "2"}, {"LOCKSTEP_GPU_INDEX", "1"}}, 2, 1},
+      // Not with --gpu-bind=none: each sees those of all.
+      {{{"SLURM_LOCALID", "1"}, {"SLURM_GPUS_PER_TASK", "1"}}, 4, 1},
       // Which does not hold for the ranks of a launcher that is such a task.
       {{{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "2"}}, 2, 1},
       // `lockstep run --virtual-local-rank`, and what a launcher said before LOCAL_RANK was there.
@@ -94,6 +99,50 @@ TEST(PickGpu, RanksInsideASlurmTaskDoNotShareByAccident) {
             "");
   EXPECT_NE(refusal({{"LOCAL_RANK", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1),
             "");
+}
+
+// `mpirun` in a batch script, which is a task of Slurm's: its ranks inherit that one's number.
+TEST(PickGpu, RanksOfMpiInsideASlurmTaskDoNotShareByAccident) {
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}) {
+    EXPECT_NE(
+        refusal({{variable, "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1), "")
+        << variable;
+  }
+}
+
+// As with `srun --gpu-bind=single:1` or a script that sets CUDA_VISIBLE_DEVICES for each rank.
+TEST(PickGpu, ARankThatSeesItsOwnGpuOnlyIsToldHowToSaySo) {
+  const char* const kWayOut = "say so with LOCKSTEP_GPU_INDEX=0";
+  EXPECT_NE(refusal({{"SLURM_LOCALID", "1"}}, 1).find(kWayOut), std::string::npos);
+  EXPECT_EQ(pick_gpu(env_of({{"SLURM_LOCALID", "1"}, {"LOCKSTEP_GPU_INDEX", "0"}}), 1), 0);
+  EXPECT_EQ(refusal({{"SLURM_LOCALID", "3"}}, 2).find(kWayOut), std::string::npos)
+      << "it would be the first of two";
+  EXPECT_EQ(refusal({{"LOCKSTEP_LOCAL_RANK", "0"}, {"LOCKSTEP_GPU_INDEX", "1"}}, 1).find(kWayOut),
+            std::string::npos)
+      << "the launcher has said so";
+}
+
+TEST(PickGpu, GpusThatStayIdleAreTold) {
+  const auto idle = [](const Variables& variables, int num_gpus) {
+    return idle_gpus(env_of(variables), num_gpus);
+  };
+  const Variables slurm = {{"SLURM_LOCALID", "1"}, {"SLURM_GPUS_PER_TASK", "2"}};
+  EXPECT_EQ(idle(slurm, 2),
+            "this task has 2 GPUs of its own (SLURM_GPUS_PER_TASK=2) and a rank computes on one: it "
+            "takes cuda:0, the others stay idle; start a task for each GPU (--gpus-per-task=1)");
+  EXPECT_EQ(idle(slurm, 1), "");
+  EXPECT_EQ(idle(slurm, 4), "") << "these are all tasks'";
+  EXPECT_EQ(idle({{"SLURM_LOCALID", "1"}}, 4), "");
+
+  const Variables bare = {{"RANK", "3"}, {"WORLD_SIZE", "8"}};
+  EXPECT_NE(idle(bare, 4).find("this one takes cuda:0 of 4 GPUs, as every other on this host does"),
+            std::string::npos)
+      << idle(bare, 4);
+  EXPECT_EQ(idle(bare, 1), "") << "mostly one rank for each host, as in a pod";
+  EXPECT_EQ(idle({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, 4), "");
+  EXPECT_EQ(idle({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}}, 4), "");
+  EXPECT_EQ(idle({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCKSTEP_GPU_INDEX", "3"}}, 4), "");
+  EXPECT_EQ(idle({}, 4), "");
 }
 
 TEST(PickGpu, ALocalRankThatIsNoNumberIsNamed) {
