@@ -7,8 +7,8 @@
 #   tools/setup.sh --no-torch   without libtorch (the presets core, asan and tsan)
 #
 # LOCKSTEP_TORCH=/folder  use this libtorch (it has include/ and lib/) and fetch none.
-# LOCKSTEP_GPU=1          fetch libtorch's CUDA part, too, 2 GB more. That is done unasked where the NVIDIA driver
-#                         and a GPU are; LOCKSTEP_GPU=0 does without.
+# LOCKSTEP_GPU=1          fetch libtorch's CUDA part, too, 2 GB more. That is done unasked where a GPU and NVIDIA's
+#                         driver 580 or newer are; LOCKSTEP_GPU=0 does without.
 # CUDA_HOME=/folder       where a CUDA toolkit is, if not in /usr/local/cuda or in PATH.
 # PIP_* and apt's own configuration are honoured: mirrors and proxies work as they do elsewhere.
 #
@@ -22,6 +22,7 @@ torch_list=$root/tools/libtorch.txt # names, versions and hashes: this very file
 torch_home=$root/.deps/libtorch-$torch_version
 cuda_list=$root/tools/libtorch_cuda.txt # what libtorch_cuda.so is linked to, as torch's own metadata pins it
 cuda_release=13                         # the CUDA that this libtorch is built with
+cuda_driver=580                         # the first of NVIDIA's drivers that runs it
 nvcc_list=$root/tools/nvcc.txt
 nvcc_home=$root/.deps/nvcc
 nvcc_kb=500000
@@ -272,13 +273,28 @@ machine_root=${DPKG_ROOT:-}
 has_driver() {
   [ -e "$machine_root/dev/nvidiactl" ] || [ -e "$machine_root/proc/driver/nvidia/version" ] ||
     [ -e "$machine_root/dev/dxg" ] || return 1
+  driver=$(driver_library)
+  [ -n "$driver" ]
+}
+
+driver_library() {
   (
     IFS=:
     for folder in ${LD_LIBRARY_PATH:-}; do
-      [ ! -e "$folder/libcuda.so.1" ] || exit 0
+      [ ! -e "$folder/libcuda.so.1" ] || { echo "$folder/libcuda.so.1" && exit; }
     done
-    exit 1
-  ) || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 (libc6,x86-64'
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | sed -n '/libcuda\.so\.1 (libc6,x86-64/{s/.* => //p;q}'
+  )
+}
+
+# Sets driver_version: what the library's file has in its name (the package cuda-compat brings a newer one than the
+# kernel's module), or else the module's; empty where neither says it. Fails if that one is too old for libtorch.
+is_new_enough() {
+  driver_version=$(readlink -f "$driver" | sed -n 's/.*libcuda\.so\.\([0-9]\{3,\}\.[0-9.]*\)$/\1/p')
+  [ -n "$driver_version" ] || [ ! -e "$machine_root/proc/driver/nvidia/version" ] || driver_version=$(
+    sed -n 's/^NVRM version:.*[^0-9.]\([0-9]\{3,\}\.[0-9.]*\) .*/\1/p' "$machine_root/proc/driver/nvidia/version"
+  )
+  [ -z "$driver_version" ] || [ "${driver_version%%.*}" -ge $cuda_driver ]
 }
 
 # Sets want_gpu: yes or no.
@@ -286,7 +302,12 @@ decide_about_gpu() {
   case ${LOCKSTEP_GPU:-} in
     1) want_gpu=yes ;;
     0) want_gpu=no ;;
-    '') has_driver && want_gpu=yes || want_gpu=no ;;
+    '')
+      want_gpu=no
+      if has_driver; then
+        is_new_enough && want_gpu=yes || old_driver=$driver_version
+      fi
+      ;;
     *)
       echo "setup: LOCKSTEP_GPU=$LOCKSTEP_GPU is not known; it is 1 or 0" >&2
       exit 2
@@ -472,6 +493,9 @@ if [ $want_torch = yes ]; then
   fi
 fi
 
+[ -z "${old_driver:-}" ] || [ "$torch" != "$torch_home/torch" ] ||
+  say "libtorch's CUDA part is not fetched: it needs NVIDIA's driver $cuda_driver or newer, and $old_driver is here" \
+    "(LOCKSTEP_GPU=1 fetches it all the same, LOCKSTEP_GPU=0 stops this line)"
 fetch=no
 [ "$torch" = "$torch_home/torch" ] && ! torch_is_complete && fetch=yes
 torch_need_kb=$torch_kb

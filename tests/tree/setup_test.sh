@@ -14,7 +14,7 @@ failures=0
 
 mkdir "$sandbox/bin" "$sandbox/wheels" "$sandbox/cuda" "$sandbox/nvcc" "$sandbox/rclone" "$sandbox/minilm"
 for tool in sh env dirname cat sed grep tr cut tail cp mv rm rmdir mkdir mktemp cmp paste unzip \
-  sha256sum sort flock setsid sleep tee chmod ln; do
+  sha256sum sort flock setsid sleep tee chmod ln readlink; do
   path=$(command -v $tool) || continue
   ln -s "$path" "$sandbox/bin/$tool"
 done
@@ -26,7 +26,7 @@ stub() {
 for tool in cmake ninja ccache ps ip unshare nsenter; do echo 'exit 0' | stub $tool; done
 echo 'echo "${FAKE_MACHINE:-x86_64}"' | stub uname
 echo 'echo "${FAKE_UID:-0}"' | stub id
-echo '[ -z "${FAKE_DRIVER:-}" ] || echo "	libcuda.so.1 ($FAKE_DRIVER) => /usr/lib/libcuda.so.1"' | stub ldconfig
+echo '[ -z "${FAKE_DRIVER:-}" ] || echo "	libcuda.so.1 ($FAKE_DRIVER) => ${FAKE_LIBCUDA:-/usr/lib/libcuda.so.1}"' | stub ldconfig
 stub df <<'STUB'
 echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
 echo "/dev/x  99999999  5 ${FAKE_FREE_KB:-99999999}   5% /"
@@ -409,6 +409,42 @@ mkdir -p "$sandbox/no_gpu_host/proc/driver/nvidia" && : >"$sandbox/no_gpu_host/p
 setup FAKE_DRIVER=libc6,x86-64 DPKG_ROOT="$sandbox/no_gpu_host"
 expect_code 0
 cuda_is_there yes
+
+case="the CUDA part: not unasked for a driver that is too old for it"
+fresh
+module="$sandbox/gpu_host/proc/driver/nvidia/version"
+mkdir -p "${module%/*}" "$sandbox/old_driver"
+old="it needs NVIDIA's driver 580 or newer, and 550.54.15 is here (LOCKSTEP_GPU=1 fetches"
+echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024" >"$module"
+setup $driver
+expect_code 0
+expect_text "$old"
+cuda_is_there no
+setup $driver LOCKSTEP_GPU=0
+expect_code 0
+[ -z "$output" ] || wrong "who does not want it hears of it"
+: >"$sandbox/old_driver/libcuda.so.550.54.15" && ln -s libcuda.so.550.54.15 "$sandbox/old_driver/libcuda.so.1"
+rm "$module"
+setup $driver FAKE_LIBCUDA="$sandbox/old_driver/libcuda.so.1"
+expect_text "$old"
+cuda_is_there no
+setup $driver LD_LIBRARY_PATH="$sandbox/old_driver"
+expect_text "$old"
+cuda_is_there no
+setup $driver LOCKSTEP_GPU=1
+expect_code 0
+cuda_is_there yes
+fresh # cuda-compat's library beside an older module
+echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build" >"$module"
+: >"$sandbox/old_driver/libcuda.so.580.65.06" && ln -sf libcuda.so.580.65.06 "$sandbox/old_driver/libcuda.so.1"
+setup $driver FAKE_LIBCUDA="$sandbox/old_driver/libcuda.so.1"
+expect_code 0
+cuda_is_there yes
+fresh
+echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  1000.1.2  Release Build" >"$module"
+setup $driver
+cuda_is_there yes
+rm "$module"
 
 # goes_on WORDS: what was there is enough, and one line says so.
 goes_on() {
