@@ -12,6 +12,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/env.h"
 #include "base/unique_fd.h"
 #include "image/container.h"
 #include "image/gpu_driver.h"
@@ -40,6 +41,8 @@ struct Piece {
   bool is_folder = true;    // or a single file
   bool optional = false;    // left out where the image has no place for it
   bool is_scratch = false;  // mount points in it may be made
+  // Of an optional one, what a user should know where it is left out; empty if nothing.
+  std::string loss = {};
 };
 
 void write_text(const std::string& path, const std::string& text) {
@@ -106,10 +109,27 @@ std::vector<Piece> gpu_pieces(const GpuDriver& driver) {
     make_read_only(pieces.back().tree.get());
   }
   for (const std::string& folder : driver.services) {
-    pieces.push_back(
-        {.tree = clone_tree(folder), .target = folder, .name = folder, .optional = true});
+    pieces.push_back({.tree = clone_tree(folder),
+                      .target = folder,
+                      .name = folder,
+                      .optional = true,
+                      .loss = "programs in the image cannot speak with the service of the GPU that "
+                              "listens there (without MPS, ranks take turns on a GPU, and where it "
+                              "takes one process only all but one fail)"});
   }
   return pieces;
+}
+
+// What the variable names is brought along, unless it is no folder that has one meaning everywhere.
+void check_mps(const GpuDriver& driver) {
+  const auto folder = base::Env().text("CUDA_MPS_PIPE_DIRECTORY");
+  if (folder &&
+      std::find(driver.services.begin(), driver.services.end(), *folder) == driver.services.end()) {
+    log::warn("image",
+              "CUDA_MPS_PIPE_DIRECTORY={} stays outside the image, so programs in it do not find "
+              "MPS: it is not the absolute path of a folder on this host; set it to that",
+              *folder);
+  }
 }
 
 // A job without a GPU runs, whatever the driver's files are on.
@@ -118,6 +138,7 @@ void add_gpu_pieces(std::vector<Piece>& pieces) {
   if (!driver) {
     return;
   }
+  check_mps(*driver);
   try {
     for (Piece& piece : gpu_pieces(*driver)) {
       pieces.push_back(std::move(piece));
@@ -219,6 +240,13 @@ void attach_pieces(const std::string& root_path, const std::vector<Piece>& piece
   for (size_t i = 0; i < pieces.size(); ++i) {
     const base::UniqueFd place = open_place(root.get(), pieces, i);
     if (!place && pieces[i].optional) {
+      if (!pieces[i].loss.empty()) {
+        log::warn("image",
+                  "{0} stays outside: the image has no {0} to mount it on; {1}. Build the "
+                  "image with `lockstep image build --mkdir {0}`, or have that folder in /tmp or "
+                  "/run, which are new in each job",
+                  pieces[i].target, pieces[i].loss);
+      }
       continue;
     }
     if (!place) {

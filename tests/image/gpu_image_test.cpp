@@ -33,6 +33,7 @@ cp /bin/sh libcuda.so.580.95.05 && ln -s libcuda.so.580.95.05 libcuda.so.1
 cp /bin/sh libnvidia-ml.so.1 && chmod 644 libnvidia-ml.so.1
 mount -t tmpfs none /run && mkdir /run/nvidia-persistenced
 echo here > /run/nvidia-persistenced/socket
+mkdir /run/mps /usr/local/lib/mps
 cd /
 )";
 
@@ -94,6 +95,31 @@ TEST_F(GpuImageTest, ThatItDoesNotWantStaysOut) {
       enter_there("ls /run; echo $LD_LIBRARY_PATH", {{"LOCKSTEP_DEVICE", "cpu"}});
   EXPECT_EQ(output.out, "\n") << output.err;
   EXPECT_EQ(enter({}, "ls /run").out, "") << "and there is none here";
+}
+
+// Where MPS listens is brought along, and that it is not is no secret.
+TEST_F(GpuImageTest, AFolderOfMpsThatStaysOutsideIsTold) {
+  const auto enter_with = [&](const char* folder) {
+    const base::Output output = enter_there("[ ! -d $CUDA_MPS_PIPE_DIRECTORY ] || echo in",
+                                            {{"CUDA_MPS_PIPE_DIRECTORY", folder}});
+    EXPECT_EQ(output.status.code, 0) << output.err;
+    return output;
+  };
+  const base::Output in_run = enter_with("/run/mps");
+  EXPECT_EQ(in_run.out, "in\n");
+  EXPECT_THAT(in_run.err, Not(HasSubstr("outside")));
+  const base::Output elsewhere = enter_with("/usr/local/lib/mps");
+  EXPECT_EQ(elsewhere.out, "");
+  EXPECT_THAT(elsewhere.err,
+              AllOf(HasSubstr("WARN"),
+                    HasSubstr("/usr/local/lib/mps stays outside: the image has "
+                              "no /usr/local/lib/mps to mount it on"),
+                    HasSubstr("without MPS"), HasSubstr("--mkdir /usr/local/lib/mps`")));
+  for (const char* folder : {"local/mps", "/no/folder"}) {
+    EXPECT_THAT(
+        enter_with(folder).err,
+        HasSubstr(fmt::format("CUDA_MPS_PIPE_DIRECTORY={} stays outside the image", folder)));
+  }
 }
 
 // Links at every place where something is mounted: it must all stay inside, and the host's files as
