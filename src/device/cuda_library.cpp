@@ -13,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "base/env.h"
+#include "base/process/cuda_needs.h"
 #include "device/plugin.h"
 
 namespace lockstep::device {
@@ -31,13 +32,32 @@ std::string last_dl_error() {
   return error ? error : "unknown error";
 }
 
+// A driver that is too old finds no GPU, and libtorch says nothing of the reason.
+std::string problem_of_driver(void* driver) {
+  using GetVersion = int (*)(int*);
+  const auto get_version = reinterpret_cast<GetVersion>(dlsym(driver, "cuDriverGetVersion"));
+  int version = 0;
+  if (get_version == nullptr || get_version(&version) != 0 || version >= base::kNeededCuda) {
+    return "";
+  }
+  return fmt::format(
+      "the NVIDIA driver runs CUDA up to {}, and this libtorch needs {}: install driver {} or "
+      "newer "
+      "(on a data-center GPU the package cuda-compat-13-0 does, too)",
+      base::cuda_text(version), base::cuda_text(base::kNeededCuda), base::kNeededDriver);
+}
+
 // Handles are never closed: what the libraries have registered stays in use until the process ends.
 std::string open_libraries() {
-  if (!dlopen(kDriver, RTLD_NOW | RTLD_GLOBAL)) {
+  void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_GLOBAL);
+  if (!driver) {
     return fmt::format(
         "no NVIDIA driver: {} was not found; install the driver, or make it visible in this "
         "container",
         kDriver);
+  }
+  if (std::string problem = problem_of_driver(driver); !problem.empty()) {
+    return problem;
   }
   const fs::path library = fs::path(libtorch_folder()) / kLibrary;
   std::error_code ignored;

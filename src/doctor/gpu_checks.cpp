@@ -4,16 +4,15 @@
 
 #include <fmt/format.h>
 
+#include "base/process/cuda_needs.h"
+
 namespace lockstep::doctor {
 
 namespace {
 
-constexpr int kNeededCuda = 13000;  // what libtorch 2.11 from PyPI is built with
-constexpr const char* kNeededDriver = "580.65.06";
-
-std::string cuda_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
+using base::cuda_text;
+using base::kNeededCuda;
+using base::kNeededDriver;
 
 // 91900 -> "9.19.0": how cuDNN 9 and NCCL count.
 std::string version_text(int version) {

@@ -1,5 +1,6 @@
 // Stands in for the NVIDIA driver, libcuda.so.1: whoever loads it leaves the file that
-// LOCKSTEP_TEST_DRIVER_LOADED names. It has none of the driver's functions, so CUDA is not usable.
+// LOCKSTEP_TEST_DRIVER_LOADED names. Of the driver's functions it has one, which says the version
+// in LOCKSTEP_TEST_DRIVER_CUDA, so CUDA is not usable.
 
 #include <cstdlib>
 #include <fcntl.h>
@@ -17,3 +18,9 @@ __attribute__((constructor)) void tell() {
 }
 
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) int cuDriverGetVersion(int* version) {
+  const char* text = std::getenv("LOCKSTEP_TEST_DRIVER_CUDA");
+  *version = text ? std::atoi(text) : 0;
+  return text ? 0 : 3;  // CUDA_ERROR_NOT_INITIALIZED
+}

@@ -83,5 +83,27 @@ TEST_F(LeavesGpuAlone, WhoeverAsksForTheCpu) {
                              "convnet", "--steps", "1"}));
 }
 
+// One sentence with both versions: in the log where the CPU will do, as an error where it will not.
+TEST(ADriver, ThatIsTooOldIsTold) {
+  const auto run = [](const char* device, const char* version) {
+    return base::run_process({.argv = with({LOCKSTEP_BIN_DIR "/lockstep"},
+                                           train({"--set", std::string("train.device=") + device})),
+                              .env = {{"LD_LIBRARY_PATH", LOCKSTEP_BIN_DIR "/fake_driver"},
+                                      {"LOCKSTEP_TEST_DRIVER_CUDA", version},
+                                      {"LOCKSTEP_DEVICE", "auto"}}},
+                             base::Deadline::after(kPatience));
+  };
+  const std::string sentence =
+      "the NVIDIA driver runs CUDA up to 12.4, and this libtorch needs 13.0: install driver 580";
+  const base::Output cpu = run("auto", "12040");
+  EXPECT_TRUE(cpu.status.ok()) << cpu.err;
+  EXPECT_NE(cpu.err.find("WARN"), std::string::npos) << cpu.err;
+  EXPECT_NE(cpu.err.find(sentence), std::string::npos) << cpu.err;
+  const base::Output cuda = run("cuda", "12040");
+  EXPECT_EQ(cuda.status.code, 2) << cuda.err;
+  EXPECT_NE(cuda.err.find(sentence), std::string::npos) << cuda.err;
+  EXPECT_EQ(run("auto", "13000").err.find("runs CUDA up to"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
