@@ -264,7 +264,7 @@ TEST(ParameterGroups, HaveTheirOwnRateAndDecay) {
                  {.name = "biases",
                   .takes = [](const std::string&, const at::Tensor& x) { return x.dim() == 1; },
                   .weight_decay = 0.3}}};
-  const auto optimizer = train::make_optimizer(*ours, options);
+  const auto optimizer = train::make_optimizer({*ours, options}, options);
   const auto group = [&](size_t i, double lr, double weight_decay) {
     return torch::optim::OptimizerParamGroup(
         {theirs->parameters()[i]},
@@ -293,8 +293,8 @@ TEST(ParameterGroups, OfOneScaleAreTheSameBitsAsNone) {
     const TrainerOptions options{.optimizer = kind};
     TrainerOptions other = options;
     other.groups = {{.name = "weights", .pattern = "weight"}};
-    const auto a = train::make_optimizer(*plain, options);
-    const auto b = train::make_optimizer(*grouped, other);
+    const auto a = train::make_optimizer({*plain, options}, options);
+    const auto b = train::make_optimizer({*grouped, other}, other);
     for (int step = 0; step < 5; ++step) {
       give_gradients(plain, step);
       give_gradients(grouped, step);
@@ -309,13 +309,14 @@ TEST(ParameterGroups, OfOneScaleAreTheSameBitsAsNone) {
 TEST(ParameterGroups, ThatAreFrozenAreNotTrained) {
   const auto model = small_model();
   const TrainerOptions options{.groups = {{.name = "first", .pattern = "^0", .is_frozen = true}}};
-  train::freeze_parameters(*model, options);
+  const train::AssignedParameters parameters(*model, options);
+  parameters.freeze();
   EXPECT_FALSE(model->parameters()[1].requires_grad());
   EXPECT_TRUE(model->parameters()[2].requires_grad());
-  for (const NamedTensor& item : train::make_optimizer(*model, options)->state()) {
+  for (const NamedTensor& item : train::make_optimizer(parameters, options)->state()) {
     EXPECT_THAT(item.name, testing::Not(HasSubstr(".0."))) << "no memory is spent on it";
   }
-  EXPECT_THAT(train::describe_groups(*model, options),
+  EXPECT_THAT(parameters.description(),
               ElementsAre("group \"first\" is frozen", "0.weight is in group \"first\"",
                           "0.bias is in group \"first\"", "1.weight is in no group",
                           "1.bias is in no group"));
@@ -325,7 +326,10 @@ TEST(ParameterGroups, ThatCannotBeAreRefused) {
   const auto refuses = [](std::vector<ParameterGroup> groups, const auto& matcher) {
     TrainerOptions options;
     options.groups = std::move(groups);
-    EXPECT_THAT(refusal([&] { train::make_optimizer(*small_model(), options); }), matcher);
+    EXPECT_THAT(refusal([&] {
+                  train::make_optimizer({*small_model(), options}, options);
+                }),
+                matcher);
   };
   const auto all = [](const std::string&, const at::Tensor&) { return true; };
   refuses({{.pattern = "x"}}, HasSubstr("has no name"));

@@ -92,7 +92,8 @@ std::unique_ptr<Base> reference(const torch::nn::Sequential& model, Options deca
 TEST(OptimizerParts, AdamWAndSgdAreLibtorchs) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd}) {
     const auto ours = two_layers(), theirs = two_layers();
-    const auto optimizer = train::make_optimizer(*ours, {.optimizer = kind, .weight_decay = 0.1});
+    const TrainerOptions options{.optimizer = kind, .weight_decay = 0.1};
+    const auto optimizer = train::make_optimizer({*ours, options}, options);
     std::unique_ptr<torch::optim::Optimizer> peer;
     if (kind == OptimizerKind::AdamW) {
       peer = reference<torch::optim::AdamW>(theirs,
@@ -113,8 +114,9 @@ TEST(OptimizerParts, AdamWAndSgdAreLibtorchs) {
 
 TEST(OptimizerParts, LionIsItsFormula) {
   const auto ours = two_layers(), theirs = two_layers();
-  const auto optimizer = train::make_optimizer(
-      *ours, {.optimizer = OptimizerKind::Lion, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99});
+  const TrainerOptions options{
+      .optimizer = OptimizerKind::Lion, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99};
+  const auto optimizer = train::make_optimizer({*ours, options}, options);
   std::vector<at::Tensor> means;
   for (const at::Tensor& parameter : theirs->parameters()) {
     means.push_back(at::zeros_like(parameter));
@@ -138,7 +140,8 @@ TEST(OptimizerParts, LionIsItsFormula) {
 TEST(OptimizerParts, AParameterWithoutAGradientStaysAsItIs) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion}) {
     const auto model = two_layers();
-    const auto optimizer = train::make_optimizer(*model, {.optimizer = kind});
+    const TrainerOptions options{.optimizer = kind};
+    const auto optimizer = train::make_optimizer({*model, options}, options);
     set_gradients({model->parameters()[0]}, 0);
     const at::Tensor first = model->parameters()[0].clone(), last = model->parameters()[3].clone();
     optimizer->step(0.1);
@@ -152,8 +155,9 @@ TEST(OptimizerParts, AParameterWithoutAGradientStaysAsItIs) {
 TEST(OptimizerParts, ItsStateIsAllItRemembers) {
   for (const auto kind : {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion}) {
     const auto first = two_layers(), second = two_layers();
-    const auto a = train::make_optimizer(*first, {.optimizer = kind});
-    const auto b = train::make_optimizer(*second, {.optimizer = kind});
+    const TrainerOptions options{.optimizer = kind};
+    const auto a = train::make_optimizer({*first, options}, options);
+    const auto b = train::make_optimizer({*second, options}, options);
     set_gradients(first->parameters(), 0);
     a->step(0.1);
     for (size_t i = 0; i < a->state().size(); ++i) {

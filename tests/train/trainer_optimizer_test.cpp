@@ -184,6 +184,36 @@ TEST(TrainerOptimizer, FrozenParametersStayAsTheyAreOnAllRanks) {
 }
 
 TEST(TrainerOptimizer, AResumeWithAnotherOptimizerOrOtherGroupsIsRefused) {
+// A rule may look at what freezing changes, or count: each parameter is asked about once, and what
+// was answered then holds.
+TEST(TrainerOptimizer, GroupsAreAskedOnceBeforeAnythingIsFrozen) {
+  test::NetTask task;
+  std::vector<std::string> asked;
+  TrainerOptions options = options_of("none");
+  options.max_steps = 2;
+  options.groups = {
+      {.name = "matrices",
+       .takes =
+           [&](const std::string& name, const at::Tensor& parameter) {
+             asked.push_back(name);
+             return parameter.requires_grad() && parameter.dim() == 2;
+           },
+       .is_frozen = true},
+      {.name = "one more",
+       .takes = [num = 0](const std::string&, const at::Tensor&) mutable { return ++num == 1; },
+       .lr_scale = 0},
+      {.name = "rest", .pattern = "."}};
+  const auto before = test::NetTask().module()->named_parameters();
+  Trainer(task, test::points_to_learn(), make_single_group(), options).run();
+  EXPECT_THAT(asked, testing::ElementsAreArray(before.keys()));
+  for (const auto& item : task.module()->named_parameters()) {
+    const bool is_frozen = item.value().dim() == 2;
+    EXPECT_EQ(item.value().requires_grad(), !is_frozen) << item.key();
+    const bool stays = is_frozen || item.key() == "first.bias";
+    EXPECT_EQ(item.value().equal(before[item.key()]), stays) << item.key();
+  }
+}
+
   const auto refuses = [](TrainerOptions then, TrainerOptions now, const char* had,
                           const char* has) {
     const test::TempFolder folder;

@@ -39,6 +39,11 @@ struct ParameterGroup {
   // REQUIRED, one of the two: a regular expression (ECMAScript) that is found anywhere in the
   // parameter's name, such as "\\.bias$|norm", or a function that is given name and parameter. A
   // group that takes no parameter is a UsageError.
+  //
+  // The Trainer's constructor asks once about each parameter that no earlier group has taken, in
+  // the order of named_parameters() and before it freezes anything; the answer holds for the whole
+  // run, whatever becomes of the parameter. A run that goes on from a checkpoint asks anew: other
+  // answers than those that it began with are a UsageError that names the first.
   std::string pattern = {};
   std::function<bool(const std::string& name, const at::Tensor& parameter)> takes = {};
 

@@ -9,7 +9,6 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/nn/module.h>
 
 namespace lockstep::train {
 namespace {
@@ -54,9 +53,8 @@ class BuiltIn : public Optimizer {
   std::vector<std::string> description() const override { return description_; }
 
  protected:
-  BuiltIn(const char* kind, const torch::nn::Module& module, const TrainerOptions& options)
-      : Optimizer(group_parameters(module, options)),
-        description_(describe_groups(module, options)) {
+  BuiltIn(const char* kind, const AssignedParameters& parameters)
+      : Optimizer(parameters.to_update()), description_(parameters.description()) {
     description_.insert(description_.begin(), std::string("optimizer = ") + kind);
   }
 
@@ -66,8 +64,8 @@ class BuiltIn : public Optimizer {
 
 class AdamW : public BuiltIn {
  public:
-  AdamW(const torch::nn::Module& module, const TrainerOptions& options)
-      : BuiltIn("adamw", module, options),
+  AdamW(const AssignedParameters& parameters, const TrainerOptions& options)
+      : BuiltIn("adamw", parameters),
         options_(options),
         // Where the fused kernel looks for it.
         steps_(at::zeros({}, at::TensorOptions(device()).dtype(at::kFloat))) {
@@ -110,8 +108,8 @@ class AdamW : public BuiltIn {
 
 class Sgd : public BuiltIn {
  public:
-  Sgd(const torch::nn::Module& module, const TrainerOptions& options)
-      : BuiltIn("sgd", module, options), momentum_(options.momentum) {
+  Sgd(const AssignedParameters& parameters, const TrainerOptions& options)
+      : BuiltIn("sgd", parameters), momentum_(options.momentum) {
     for (const UpdateGroup& group : groups_) {
       momenta_.push_back(zeros_beside(group.parameters));
     }
@@ -148,8 +146,8 @@ class Sgd : public BuiltIn {
 
 class Lion : public BuiltIn {
  public:
-  Lion(const torch::nn::Module& module, const TrainerOptions& options)
-      : BuiltIn("lion", module, options), options_(options) {
+  Lion(const AssignedParameters& parameters, const TrainerOptions& options)
+      : BuiltIn("lion", parameters), options_(options) {
     for (const UpdateGroup& group : groups_) {
       means_.push_back(zeros_beside(group.parameters));
     }
@@ -217,17 +215,17 @@ void Optimizer::scale_gradients(double factor) {
   }
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
+std::unique_ptr<Optimizer> make_optimizer(const AssignedParameters& parameters,
                                           const TrainerOptions& options) {
   switch (options.optimizer) {
     case OptimizerKind::Sgd:
-      return std::make_unique<Sgd>(module, options);
+      return std::make_unique<Sgd>(parameters, options);
     case OptimizerKind::Lion:
-      return std::make_unique<Lion>(module, options);
+      return std::make_unique<Lion>(parameters, options);
     case OptimizerKind::AdamW:
       break;
   }
-  return std::make_unique<AdamW>(module, options);
+  return std::make_unique<AdamW>(parameters, options);
 }
 
 }  // namespace lockstep::train

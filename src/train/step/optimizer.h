@@ -17,10 +17,6 @@
 
 #include "train/step/parameter_groups.h"
 
-namespace torch::nn {
-class Module;
-}
-
 namespace lockstep::train {
 
 // Threads: the trainer's.
@@ -56,8 +52,8 @@ class Optimizer {
   std::vector<UpdateGroup> groups_;
 };
 
-// Throws UsageError for groups that cannot be.
-std::unique_ptr<Optimizer> make_optimizer(const torch::nn::Module& module,
+// Throws UsageError if there is nothing to train.
+std::unique_ptr<Optimizer> make_optimizer(const AssignedParameters& parameters,
                                           const TrainerOptions& options);
 
 }  // namespace lockstep::train

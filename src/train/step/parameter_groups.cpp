@@ -15,14 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr size_t kNoGroup = SIZE_MAX;
 constexpr size_t kNamesShown = 12;
-
-struct Assigned {
-  std::string name;
-  at::Tensor parameter;
-  size_t group = kNoGroup;
-};
 
 void check_group(const ParameterGroup& group) {
   if (group.name.empty()) {
@@ -61,52 +54,6 @@ Takes rule_of(const ParameterGroup& group) {
   }
 }
 
-std::string some_names(const std::vector<Assigned>& all) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < std::min(all.size(), kNamesShown); ++i) {
-    names.push_back(all[i].name);
-  }
-  return fmt::format(
-      "{}{}", fmt::join(names, ", "),
-      all.size() > kNamesShown ? fmt::format(" and {} more", all.size() - kNamesShown) : "");
-}
-
-// A group that takes nothing is a mistake in a name, and what it was for would not happen.
-void check_taken(const std::vector<ParameterGroup>& groups, const std::vector<Assigned>& all) {
-  std::set<std::string> names;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (!names.insert(groups[i].name).second) {
-      throw UsageError("trainer: two parameter groups have the name \"{}\"", groups[i].name);
-    }
-    if (std::none_of(all.begin(), all.end(), [&](const Assigned& one) { return one.group == i; })) {
-      throw UsageError(
-          "trainer: the parameter group \"{}\"{} takes no parameter that an earlier group has not "
-          "taken; the model has {}",
-          groups[i].name,
-          groups[i].pattern.empty() ? "" : fmt::format(" (pattern \"{}\")", groups[i].pattern),
-          some_names(all));
-    }
-  }
-}
-
-std::vector<Assigned> assign(const torch::nn::Module& module, const TrainerOptions& options) {
-  std::vector<Takes> rules;
-  for (const ParameterGroup& group : options.groups) {
-    check_group(group);
-    rules.push_back(rule_of(group));
-  }
-  std::vector<Assigned> all;
-  for (auto& [name, parameter] : unique_parameters(module)) {
-    size_t group = 0;
-    while (group < rules.size() && !rules[group](name, parameter)) {
-      ++group;
-    }
-    all.push_back({name, parameter, group < rules.size() ? group : kNoGroup});
-  }
-  check_taken(options.groups, all);
-  return all;
-}
-
 std::string shown(const std::optional<double>& weight_decay) {
   return weight_decay ? fmt::format("{}", *weight_decay) : "as without a group";
 }
@@ -121,68 +68,112 @@ std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module) {
       all.push_back({item.key(), item.value()});
     }
   }
+}
+
+void AssignedParameters::assign(const torch::nn::Module& module) {
+  std::vector<Takes> rules;
+  for (const ParameterGroup& group : groups_) {
+    check_group(group);
   return all;
 }
 
-std::vector<UpdateGroup> group_parameters(const torch::nn::Module& module,
-                                          const TrainerOptions& options) {
-  constexpr size_t kKinds = 2;  // of each group: matrices, then vectors
-  std::vector<UpdateGroup> groups((options.groups.size() + 1) * kKinds);
-  groups[0].weight_decay = options.weight_decay;
-  for (size_t i = 0; i < options.groups.size(); ++i) {
-    const ParameterGroup& group = options.groups[i];
-    for (size_t kind = 0; kind < kKinds; ++kind) {
-      UpdateGroup& made = groups[(i + 1) * kKinds + kind];
-      made.lr_scale = group.lr_scale;
-      made.weight_decay = group.weight_decay.value_or(groups[kind].weight_decay);
+AssignedParameters::AssignedParameters(const torch::nn::Module& module,
+                                       const TrainerOptions& options)
+    : groups_(options.groups), weight_decay_(options.weight_decay) {
+  assign(module);
+  check_taken();
+    rules.push_back(rule_of(group));
+  }
+  for (auto& [name, parameter] : unique_parameters(module)) {
+    size_t group = 0;
+    while (group < rules.size() && !rules[group](name, parameter)) {
+      ++group;
     }
+    all_.push_back({name, parameter, group < rules.size() ? &groups_[group] : nullptr});
   }
-  size_t num_updated = 0;
-  for (const Assigned& one : assign(module, options)) {
-    const bool is_grouped = one.group != kNoGroup;
-    if (!one.parameter.requires_grad() || (is_grouped && options.groups[one.group].is_frozen)) {
-      continue;
-    }
-    const size_t kind = one.parameter.dim() >= 2 ? 0 : 1;
-    UpdateGroup& group = groups[(is_grouped ? one.group + 1 : 0) * kKinds + kind];
-    group.names.push_back(one.name);
-    group.parameters.push_back(one.parameter);
-    ++num_updated;
-  }
-  if (num_updated == 0 && !options.groups.empty()) {
-    throw UsageError(
-        "trainer: the parameter groups leave nothing to train: all parameters are frozen");
-  }
-  return groups;
 }
 
-void freeze_parameters(const torch::nn::Module& module, const TrainerOptions& options) {
-  if (options.groups.empty()) {
-    return;
+// A group that takes nothing is a mistake in a name, and what it was for would not happen.
+void AssignedParameters::check_taken() const {
+  std::set<std::string> names;
+  for (const ParameterGroup& group : groups_) {
+    if (!names.insert(group.name).second) {
+      throw UsageError("trainer: two parameter groups have the name \"{}\"", group.name);
+    }
+    if (std::none_of(all_.begin(), all_.end(),
+                     [&](const Assigned& one) { return one.group == &group; })) {
+      throw UsageError(
+          "trainer: the parameter group \"{}\"{} takes no parameter that an earlier group has not "
+          "taken; the model has {}",
+          group.name, group.pattern.empty() ? "" : fmt::format(" (pattern \"{}\")", group.pattern),
+          some_names());
+    }
   }
-  for (Assigned& one : assign(module, options)) {
-    if (one.group != kNoGroup && options.groups[one.group].is_frozen) {
+}
+
+std::string AssignedParameters::some_names() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(all_.size(), kNamesShown); ++i) {
+    names.push_back(all_[i].name);
+  }
+  return fmt::format(
+      "{}{}", fmt::join(names, ", "),
+      all_.size() > kNamesShown ? fmt::format(" and {} more", all_.size() - kNamesShown) : "");
+}
+
+void AssignedParameters::freeze() const {
+  for (const Assigned& one : all_) {
+    if (one.group != nullptr && one.group->is_frozen) {
       one.parameter.set_requires_grad(false);
     }
   }
 }
 
-std::vector<std::string> describe_groups(const torch::nn::Module& module,
-                                         const TrainerOptions& options) {
+std::vector<UpdateGroup> AssignedParameters::to_update() const {
+  constexpr size_t kKinds = 2;  // of each group: matrices, then vectors
+  std::vector<UpdateGroup> updated((groups_.size() + 1) * kKinds);
+  updated[0].weight_decay = weight_decay_;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    for (size_t kind = 0; kind < kKinds; ++kind) {
+      UpdateGroup& made = updated[(i + 1) * kKinds + kind];
+      made.lr_scale = groups_[i].lr_scale;
+      made.weight_decay = groups_[i].weight_decay.value_or(updated[kind].weight_decay);
+    }
+  }
+  size_t num_updated = 0;
+  for (const Assigned& one : all_) {
+    if (!one.parameter.requires_grad() || (one.group != nullptr && one.group->is_frozen)) {
+      continue;
+    }
+    const size_t kind = one.parameter.dim() >= 2 ? 0 : 1;
+    UpdateGroup& group = updated[static_cast<size_t>(number) * kKinds + kind];
+    group.names.push_back(one.name);
+    group.parameters.push_back(one.parameter);
+    ++num_updated;
+  }
+    const auto number = one.group == nullptr ? 0 : one.group - groups_.data() + 1;
+  if (num_updated == 0 && !groups_.empty()) {
+    throw UsageError(
+        "trainer: the parameter groups leave nothing to train: all parameters are frozen");
+  }
+  return updated;
+}
+
+std::vector<std::string> AssignedParameters::description() const {
   std::vector<std::string> lines;
-  if (options.groups.empty()) {
+  if (groups_.empty()) {
     return lines;
   }
-  for (const ParameterGroup& group : options.groups) {
+  for (const ParameterGroup& group : groups_) {
     lines.push_back(group.is_frozen
                         ? fmt::format("group \"{}\" is frozen", group.name)
                         : fmt::format("group \"{}\" has lr_scale = {}, weight_decay = {}",
                                       group.name, group.lr_scale, shown(group.weight_decay)));
   }
-  for (const Assigned& one : assign(module, options)) {
-    lines.push_back(one.group == kNoGroup ? fmt::format("{} is in no group", one.name)
-                                          : fmt::format("{} is in group \"{}\"", one.name,
-                                                        options.groups[one.group].name));
+  for (const Assigned& one : all_) {
+    lines.push_back(one.group == nullptr
+                        ? fmt::format("{} is in no group", one.name)
+                        : fmt::format("{} is in group \"{}\"", one.name, one.group->name));
   }
   return lines;
 }

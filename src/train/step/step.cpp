@@ -55,21 +55,22 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
 }
 
 // Freezes what is to be frozen, before the reducer looks for what needs a gradient.
-std::shared_ptr<torch::nn::Module> prepare(std::shared_ptr<torch::nn::Module> module, Group& group,
-                                           const TrainerOptions& options) {
-  if (!options.groups.empty()) {
-    std::vector<std::string> lines;
-    comm::throw_together(group, comm::caught([&] {
-                           lines = describe_groups(*module, options);
-                           freeze_parameters(*module, options);
-                         }));
-    if (group.size() > 1) {
-      ddp::check_same_lines(group, lines,
-                            {.what = "trainer: the parameter groups differ between ranks",
-                             .advice = "give every rank the same groups"});
-    }
+AssignedParameters assign(const torch::nn::Module& module, Group& group,
+                          const TrainerOptions& options) {
+  std::optional<AssignedParameters> assigned;
+  const auto ask = [&] { assigned.emplace(module, options); };
+  if (options.groups.empty()) {
+    ask();
+    return std::move(*assigned);
   }
-  return module;
+  comm::throw_together(group, comm::caught(ask));
+  if (group.size() > 1) {
+    ddp::check_same_lines(group, assigned->description(),
+                          {.what = "trainer: the parameter groups differ between ranks",
+                           .advice = "give every rank the same groups"});
+  }
+  assigned->freeze();
+  return std::move(*assigned);
 }
 
 }  // namespace
@@ -84,10 +85,11 @@ StepRunner::StepRunner(TrainingTask& task, Group group, const Setting& setting)
       in_tree_(std::has_single_bit(static_cast<unsigned>(pieces_.num_all)) ||
                pieces_.num_all == group_.size()),
       buffers_(buffers_of(*module_)),
-      reducer_(prepare(module_, group_, options_), group_,
+      parameters_(assign(*module_, group_, options_)),
+      reducer_(module_, group_,
                {.shards = in_tree_ && pieces_.num_all != group_.size() ? pieces_.num_all : 0}),
       optimizer_(options_.make_optimizer ? make_own_optimizer(*module_, options_, group_)
-                                         : make_optimizer(*module_, options_)),
+                                         : make_optimizer(parameters_, options_)),
       average_(*module_, options_.ema_decay),
       bad_steps_(options_),
       loss_scale_(options_.precision),

@@ -74,6 +74,7 @@ class StepRunner {
   at::Device device_;
   bool in_tree_;  // pieces are the reducer's shards; else they add up under no_sync()
   std::vector<at::Tensor> buffers_;
+  AssignedParameters parameters_;
   Reducer reducer_;
   std::unique_ptr<Optimizer> optimizer_;
   ParameterAverage average_;
