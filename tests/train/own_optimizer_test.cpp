@@ -211,7 +211,7 @@ TEST(OwnOptimizer, RefusesWhatItCannotTrainWith) {
             module.parameters(), std::vector<at::Tensor>{module.parameters()[2]}};
         return std::make_unique<torch::optim::SGD>(groups, 0.1);
       },
-      "1.weight is in the optimizer twice");
+      "1.weight is in two groups of the optimizer, the second time in group 1");
   expect_refusal(
       [](torch::nn::Module&) {
         return std::make_unique<torch::optim::SGD>(std::vector<at::Tensor>(), 0.1);
@@ -363,8 +363,30 @@ TEST(ParameterGroups, ATiedWeightIsUpdatedOnce) {
   TiedImpl tied, single;
   const TrainerOptions options{.optimizer = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   const at::Tensor before = tied.weight.detach().clone();
+// By the example of parameter_group.h: module.parameters() has it twice.
+TEST(OwnOptimizer, ATiedWeightIsUpdatedOnce) {
+  const auto tied = std::make_shared<TiedImpl>();
+  const at::Tensor before = tied->weight.detach().clone();
+  ASSERT_EQ(tied->parameters().size(), 2u);
+  Group group = make_single_group();
+  TrainerOptions options;
+  options.make_optimizer = [](torch::nn::Module& module) {
+    return std::make_unique<torch::optim::SGD>(module.parameters(),
+                                               torch::optim::SGDOptions(0.5).momentum(0.9));
+  };
+  const auto optimizer = train::make_own_optimizer(*tied, options, group);
+  tied->weight.mutable_grad() = at::full({2, 3}, 0.25);
+  optimizer->step(1);
+  EXPECT_TRUE(tied->weight.equal(before - 0.125));
+  std::vector<std::string> names;
+  for (const NamedTensor& item : optimizer->state()) {
+    names.push_back(item.name);
+  }
+  EXPECT_THAT(names, ElementsAre("steps", "momentum_buffer.weight"));
+}
+
   tied.weight.mutable_grad() = at::full({2, 3}, 0.25);
-  train::make_optimizer(tied, options)->step(1);
+  train::make_optimizer({tied, options}, options)->step(1);
   EXPECT_TRUE(tied.weight.equal(before - 0.25));
   train::ParameterAverage average(tied, 0.5);
   {

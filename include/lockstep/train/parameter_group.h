@@ -61,7 +61,8 @@ struct ParameterGroup {
 // Makes the optimizer of a run, for TrainerOptions::make_optimizer. The trainer calls it once, on
 // every rank, when the module has rank 0's parameters and is on the device on which it is trained,
 // so that the optimizer is made for the tensors that it will update. Its parameters must be the
-// module's; what it leaves out is not trained, and neither is what requires no gradient.
+// module's; what it leaves out is not trained, and neither is what requires no gradient. A tied
+// weight, which module.parameters() has once for each of its names, is updated once.
 //
 // In each step the trainer sets the learning rate of each of its groups to the one that the group
 // began with times the schedule's share, which is 1 after the warm-up and min_lr_share at the end,

@@ -1,6 +1,7 @@
 #include "train/step/own_optimizer.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
@@ -50,8 +51,9 @@ class OwnOptimizer : public Optimizer {
       : Optimizer(trained(module)),
         optimizer_(std::move(optimizer)),
         kind_(find_kind(*optimizer_)) {
-    const auto& groups = optimizer_->param_groups();
+    auto& groups = optimizer_->param_groups();
     for (size_t i = 0; i < groups.size(); ++i) {
+      drop_repeats(groups[i].params());
       add_group(module, i, groups[i]);
     }
     if (updated_.empty()) {
@@ -153,6 +155,15 @@ class OwnOptimizer : public Optimizer {
   }
 
  private:
+  // module.parameters() has a tied weight once for each of its names, and libtorch would update it
+  // as often.
+  static void drop_repeats(std::vector<at::Tensor>& parameters) {
+    std::set<const void*> seen;
+    std::erase_if(parameters, [&](const at::Tensor& parameter) {
+      return !seen.insert(parameter.unsafeGetTensorImpl()).second;
+    });
+  }
+
   void add_group(const torch::nn::Module& module, size_t number,
                  const torch::optim::OptimizerParamGroup& group) {
     const std::vector<NamedTensor> known = unique_parameters(module);
@@ -168,8 +179,9 @@ class OwnOptimizer : public Optimizer {
       }
       if (find_updated(parameter) != nullptr) {
         throw UsageError(
-            "trainer: {} is in the optimizer twice, the second time in group {}, so that it would "
-            "be updated twice in a step; leave it out there",
+            "trainer: {} is in two groups of the optimizer, the second time in group {}, so that "
+            "it "
+            "would be updated twice in a step; leave it out there",
             found->name, number);
       }
       updated_.push_back({found->name, parameter, number});
