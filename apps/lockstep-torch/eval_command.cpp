@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <CLI/CLI.hpp>
 #include <c10/core/DeviceGuard.h>
@@ -34,6 +33,7 @@
 #include "train/recipes/recipe.h"
 #include "train/run_device.h"
 
+#include "train/train_state.h"
 namespace lockstep {
 namespace {
 
@@ -148,22 +148,6 @@ std::unique_ptr<train::Recipe> recipe_of(const Checkpoint& checkpoint, const Eva
   return train::read_recipe(config);
 }
 
-// Parameters and buffers; of a run that kept an average, that.
-void load_model(const Checkpoint& checkpoint, torch::nn::Module& module, bool raw, Group& group) {
-  const at::NoGradGuard no_grad;
-  std::vector<WeightTarget> targets;
-  for (const auto& item : module.named_parameters()) {
-    const std::string average = "average." + item.key();
-    const bool takes_average = !raw && checkpoint.find(average) != nullptr;
-    targets.push_back({takes_average ? average : "model." + item.key(), item.value().detach()});
-  }
-  for (const auto& item : module.named_buffers()) {
-    targets.push_back({"model." + item.key(), item.value()});
-  }
-  checkpoint.load(targets, group);
-  module.eval();
-}
-
 // What the checkpoint keeps beside its tensors; nothing in one of format version 1.
 train::ModelFiles kept_files(const Checkpoint& checkpoint, const EvalRequest& request,
                              Group& group) {
@@ -259,7 +243,7 @@ at::Device device_of(const EvalRequest& request, Group& group) {
   if (!request.computes()) {
     return at::kCPU;
   }
-  const at::Device device = train::choose_device(
+  return train::choose_device(
       group, {.wanted = train::parse_train_device(request.device), .setting = "--device"});
   train::prepare_device(device, {});
   return device;

@@ -7,6 +7,7 @@
 #include "ddp/model_check.h"
 #include "train/option_ranges.h"
 #include "train/run_device.h"
+#include "train/train_state.h"
 
 namespace lockstep::train {
 namespace {
@@ -164,6 +165,7 @@ void check_run(const TrainerOptions& options, const TrainerData& data) {
         "checkpoint.dir",
         options.checkpoint_every);
   }
+  check_values(options.values);
   check_length(options);
   check_update(options);
   check_own_optimizer(options);

@@ -15,7 +15,9 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kValue = "device";  // of a checkpoint; those without it are of the CPU
+// Of a checkpoint. Those without it are of the CPU, and so are those where it is something else: a
+// program's own value, from before the trainer had one.
+constexpr const char* kValue = "device";
 constexpr const char* kVariable = "LOCKSTEP_DEVICE";
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
 constexpr const char* kReproducibleWorkspace = ":4096:8";
@@ -127,11 +129,8 @@ DeviceChoice device_choice(const TrainerOptions& options,
   }
   const auto& values = checkpoint->info().values;
   const auto value = values.find(kValue);
-  const std::string kind = value == values.end() ? "cpu" : value->second;
-  if (kind != "cpu" && kind != "cuda") {
-    throw FormatError("{}: device is \"{}\", not cpu or cuda", checkpoint->path(), kind);
-  }
-  choice.before = kind == "cpu" ? TrainDevice::Cpu : TrainDevice::Cuda;
+  const bool is_cuda = value != values.end() && value->second == setting_name(TrainDevice::Cuda);
+  choice.before = is_cuda ? TrainDevice::Cuda : TrainDevice::Cpu;
   choice.checkpoint = checkpoint->path();
   return choice;
 }

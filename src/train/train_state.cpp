@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <lockstep/base/error.h>
@@ -24,6 +25,20 @@ namespace lockstep::train {
 namespace {
 
 using Values = std::map<std::string, std::string>;
+
+// Under which tensors lie.
+constexpr const char* kModelPrefix = "model.";
+constexpr const char* kOptimizerPrefix = "optimizer.";
+constexpr const char* kAveragePrefix = "average.";
+
+// What info() writes beside a program's own values.
+constexpr const char* kOwnKeys[] = {
+    "step",      "shards",     "threads",     "device",    "best", "stale_evaluations",
+    "bad_steps", "loss_scale", "description", "optimizer", "data"};
+
+// Of what description_of() says, so that it is told from a program's own value: that was allowed
+// before there was this one.
+constexpr const char* kOptimizerStart = "optimizer = ";
 
 const std::string& value(const Checkpoint& checkpoint, const std::string& key) {
   const Values& values = checkpoint.info().values;
@@ -150,13 +165,13 @@ std::vector<NamedTensor> all_tensors(const TrainState& state,
                                      std::vector<NamedTensor> of_optimizer) {
   std::vector<NamedTensor> all;
   for (const auto& item : state.module.named_parameters()) {
-    all.push_back({"model." + item.key(), item.value().detach()});
+    all.push_back({kModelPrefix + item.key(), item.value().detach()});
   }
   for (const auto& item : state.module.named_buffers()) {
-    all.push_back({"model." + item.key(), item.value()});
+    all.push_back({kModelPrefix + item.key(), item.value()});
   }
-  append(all, "optimizer.", std::move(of_optimizer));
-  append(all, "average.", state.average.state());
+  append(all, kOptimizerPrefix, std::move(of_optimizer));
+  append(all, kAveragePrefix, state.average.state());
   return all;
 }
 
@@ -187,13 +202,13 @@ std::string description_of(const Optimizer& optimizer) {
 void check_same_optimizer(const Checkpoint& checkpoint, const Optimizer& optimizer) {
   const Values& values = checkpoint.info().values;
   const auto saved = values.find("optimizer");
+  const bool is_said = saved != values.end() && saved->second.starts_with(kOptimizerStart);
   const std::string now = description_of(optimizer);
   const bool is_plain = optimizer.description().size() == 1;
-  if (saved == values.end() ? is_plain : saved->second == now) {
+  if (is_said ? saved->second == now : is_plain) {
     return;
   }
-  const std::string then =
-      saved == values.end() ? "no parameter groups and no make_optimizer\n" : saved->second;
+  const std::string then = is_said ? saved->second : "no parameter groups and no make_optimizer\n";
   const auto [line_then, line_now] = first_difference(then, now);
   throw UsageError(
       "{} is a checkpoint of a run with another optimizer or other parameter groups: it has `{}`, "
@@ -280,6 +295,34 @@ void TrainState::restore(const Checkpoint& checkpoint, const TrainerOptions& opt
       whole(checkpoint, "stale_evaluations", 0, std::numeric_limits<int64_t>::max());
   bad_steps.restore(value(checkpoint, "bad_steps"));
   loss_scale.restore(value(checkpoint, "loss_scale"));
+}
+
+void check_values(const std::map<std::string, std::string>& values) {
+  for (const char* key : kOwnKeys) {
+    if (values.contains(key)) {
+      throw UsageError(
+          "trainer: TrainerOptions::values has the key \"{}\", under which the trainer keeps its "
+          "own in every checkpoint; give yours another name than {}",
+          key, fmt::join(kOwnKeys, ", "));
+    }
+  }
+}
+
+// An average has a tied weight under the first of its names alone: under another one the raw
+// parameter would be loaded over it.
+void load_model(const Checkpoint& checkpoint, const torch::nn::Module& module, Group& group,
+                const ModelChoice& choice) {
+  std::vector<WeightTarget> targets;
+  for (const auto& [name, parameter] : unique_parameters(module)) {
+    const std::string average = kAveragePrefix + name;
+    const bool takes_average = !choice.raw && checkpoint.find(average) != nullptr;
+    targets.push_back({takes_average ? average : kModelPrefix + name, parameter.detach()});
+  }
+  for (const auto& item : module.named_buffers()) {
+    targets.push_back({kModelPrefix + item.key(), item.value()});
+  }
+  const at::NoGradGuard no_grad;
+  checkpoint.load(targets, group);
 }
 
 int shards_of(const Checkpoint& checkpoint) {

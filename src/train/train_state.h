@@ -54,6 +54,17 @@ struct TrainState {
   void restore(const Checkpoint& checkpoint, const TrainerOptions& options, Group& group);
 };
 
+// Throws UsageError for a key of TrainerOptions::values that info() needs itself.
+void check_values(const std::map<std::string, std::string>& values);
+
+// Collective. Fills a module with the parameters and buffers of a checkpoint. Of a run that kept an
+// average of its parameters it takes that, unless `raw`.
+struct ModelChoice {
+  bool raw = false;
+};
+void load_model(const Checkpoint& checkpoint, const torch::nn::Module& module, Group& group,
+                const ModelChoice& choice);
+
 // The shards of the run that a checkpoint is of. Throws FormatError.
 int shards_of(const Checkpoint& checkpoint);
 

@@ -1,5 +1,6 @@
 // What a run may go on from: a checkpoint of the same settings and of the same data.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -87,6 +88,64 @@ TEST(Trainer, DataAreTheSameOnAnyNumberOfRanks) {
               EXPECT_EQ(run_here(more, group).resumed_at, 4);
             },
             {.argument = folder.path()});
+}
+
+TEST(Trainer, ValuesOfAProgramKeepClearOfTheTrainersOwn) {
+  const test::TempFolder folder;
+  TrainerOptions options = resumable();
+  options.max_steps = 1;
+  options.checkpoint_dir = folder.path();
+  options.values = {{"mine", "kept"}};
+  run_here(options);
+  Group group = make_single_group();
+  const auto saved = find_checkpoint(folder.path(), group)->info().values;
+  EXPECT_EQ(saved.at("mine"), "kept");
+  EXPECT_GE(saved.size(), 10u);
+  for (const auto& [key, value] : saved) {
+    if (key == "mine") {
+      continue;
+    }
+    options.values = {{"mine", "kept"}, {key, "x"}};
+    EXPECT_THAT([&] { run_here(options); },
+                ThrowsMessage<UsageError>(AllOf(
+                    HasSubstr(fmt::format("values has the key \"{}\"", key)),
+                    HasSubstr("another name than step, shards, "), HasSubstr("optimizer, data"))))
+        << key;
+  }
+}
+
+// Before the trainer kept them, "optimizer" and "device" were names like any other.
+TEST(Trainer, AnOldCheckpointsOwnOptimizerAndDeviceAreNotTheTrainers) {
+  const test::TempFolder folder;
+  TrainerOptions options = resumable();
+  options.device = TrainDevice::Cpu;
+  options.max_steps = 1;
+  options.checkpoint_dir = folder.at("new");
+  run_here(options);
+  Group group = make_single_group();
+  {
+    const auto checkpoint = find_checkpoint(folder.at("new"), group);
+    std::vector<NamedTensor> tensors;
+    std::vector<WeightTarget> targets;
+    for (const WeightInfo& one : checkpoint->tensors()) {
+      tensors.push_back({one.name, at::empty(one.shape, one.dtype)});
+      targets.push_back({one.name, tensors.back().tensor});
+    }
+    checkpoint->load(targets, group);
+    CheckpointInfo info = checkpoint->info();
+    info.values["optimizer"] = "sgd with warm restarts";
+    info.values["device"] = "box 3";
+    CheckpointWriter writer(folder.at("old"), group);
+    writer.begin(info, tensors);
+    writer.wait();
+  }
+  options.checkpoint_dir = folder.at("old");
+  options.max_steps = 2;
+  EXPECT_EQ(run_here(options).resumed_at, 1);
+  options.max_steps = 3;
+  options.groups = {{.name = "bias", .pattern = "bias"}};
+  EXPECT_THAT([&] { run_here(options); },
+              ThrowsMessage<UsageError>(HasSubstr("other parameter groups")));
 }
 
 TEST(Trainer, ASettingThatIsYoungerThanTheCheckpointHadItsDefault) {

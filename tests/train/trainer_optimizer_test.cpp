@@ -12,6 +12,7 @@
 #include "support/temp_folder.h"
 #include "train/points.h"
 #include "train/small_net.h"
+#include "train/train_state.h"
 
 namespace lockstep {
 namespace {
@@ -183,7 +184,6 @@ TEST(TrainerOptimizer, FrozenParametersStayAsTheyAreOnAllRanks) {
   });
 }
 
-TEST(TrainerOptimizer, AResumeWithAnotherOptimizerOrOtherGroupsIsRefused) {
 // A rule may look at what freezing changes, or count: each parameter is asked about once, and what
 // was answered then holds.
 TEST(TrainerOptimizer, GroupsAreAskedOnceBeforeAnythingIsFrozen) {
@@ -214,6 +214,7 @@ TEST(TrainerOptimizer, GroupsAreAskedOnceBeforeAnythingIsFrozen) {
   }
 }
 
+TEST(TrainerOptimizer, AResumeWithAnotherOptimizerOrOtherGroupsIsRefused) {
   const auto refuses = [](TrainerOptions then, TrainerOptions now, const char* had,
                           const char* has) {
     const test::TempFolder folder;
@@ -282,6 +283,49 @@ TEST(TrainerOptimizer, RanksWithOtherOnesAreToldBeforeTheFirstStep) {
     refuses(own_one, "returned no optimizer");
     group.barrier();  // and the group still works
   });
+}
+
+// One weight under two names, used twice.
+struct TiedNetImpl : torch::nn::Module {
+  TiedNetImpl() {
+    weight = register_parameter("weight", at::arange(36, at::kFloat).sin().reshape({6, 6}));
+    register_parameter("again", weight);
+    last = register_module("last", torch::nn::Linear(6, 3));
+  }
+  at::Tensor weight;
+  torch::nn::Linear last{nullptr};
+};
+
+class TiedTask : public TrainingTask {
+ public:
+  std::shared_ptr<torch::nn::Module> module() const override { return net; }
+  TaskOutput forward(const Batch& batch) override {
+    const at::Tensor hidden = batch.input.matmul(net->weight).tanh().matmul(net->weight.t());
+    return classify(net->last(hidden), batch.target);
+  }
+  std::shared_ptr<TiedNetImpl> net = std::make_shared<TiedNetImpl>();
+};
+
+// What a run kept the average of is what `lockstep eval` judges, under all names of a weight.
+TEST(TrainerOptimizer, TheAverageOfATiedWeightIsWhatIsLoaded) {
+  const test::TempFolder folder;
+  TrainerOptions options{.max_steps = 5, .batch_size = 16, .lr = 0.05, .ema_decay = 0.8};
+  options.checkpoint_dir = folder.path();
+  TiedTask task;
+  Group group = make_single_group();
+  Trainer(task, test::points_to_learn(), group, options).run();
+  const auto checkpoint = find_checkpoint(folder.path(), group);
+  const at::Tensor average = at::empty({6, 6});
+  const std::vector<WeightTarget> targets = {{"average.weight", average}};
+  checkpoint->load(targets, group);
+  ASSERT_FALSE(average.equal(task.net->weight));
+  const TiedTask judged, raw;
+  train::load_model(*checkpoint, *judged.net, group, {});
+  train::load_model(*checkpoint, *raw.net, group, {.raw = true});
+  EXPECT_TRUE(judged.net->weight.equal(average));
+  EXPECT_TRUE(raw.net->weight.equal(task.net->weight));
+  EXPECT_TRUE(raw.net->last->bias.equal(task.net->last->bias));
+  EXPECT_FALSE(judged.net->last->bias.equal(task.net->last->bias));
 }
 
 }  // namespace

@@ -137,8 +137,10 @@ struct TrainerOptions {
   // data is refused unless allow_other_data.
   std::string data_fingerprint;
   bool allow_other_data = false;
-  std::map<std::string, std::string> values;  // texts kept in every checkpoint, such as the config
-  std::map<std::string, std::string> files;   // files attached to it, such as a tokenizer
+  // Texts kept in every checkpoint, such as the config. A key that the trainer keeps its own under,
+  // such as "optimizer", is a UsageError that lists these.
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::string> files;  // files attached to it, such as a tokenizer
 };
 
 struct TrainerData {
