@@ -27,13 +27,14 @@
 #include "comm/start/launch_env.h"
 #include "leave_gpu_alone.h"
 #include "told_once.h"
+#include "train/device_settings.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/model_files.h"
 #include "train/recipes/recipe.h"
 #include "train/run_device.h"
-
 #include "train/train_state.h"
+
 namespace lockstep {
 namespace {
 
@@ -245,8 +246,6 @@ at::Device device_of(const EvalRequest& request, Group& group) {
   }
   return train::choose_device(
       group, {.wanted = train::parse_train_device(request.device), .setting = "--device"});
-  train::prepare_device(device, {});
-  return device;
 }
 
 nlohmann::ordered_json answer(const EvalRequest& request, Group& group) {
@@ -260,7 +259,9 @@ nlohmann::ordered_json answer(const EvalRequest& request, Group& group) {
       recipe->make(group, {.kept = &kept, .with_data = request.judges(), .judges_only = true});
   const at::Device device = device_of(request, group);
   const c10::OptionalDeviceGuard current(train::gpu_of(device));
-  load_model(*checkpoint, *made.task->module(), request.raw, group);
+  const train::DeviceSettings settings(device, {});
+  train::load_model(*checkpoint, *made.task->module(), group, {.raw = request.raw});
+  made.task->module()->eval();
   made.task->move_to(device);
   nlohmann::ordered_json json;
   json["checkpoint"] = checkpoint->path();

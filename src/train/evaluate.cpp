@@ -10,6 +10,7 @@
 
 #include "comm/agree.h"
 #include "train/device_batches.h"
+#include "train/device_settings.h"
 #include "train/step/out_of_memory.h"
 #include "train/step/precision.h"
 #include "train/tally.h"
@@ -101,9 +102,12 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
             "make the batches smaller: lower train.batch_size or raise train.accumulate, or "
             "lower --batch-size of `lockstep eval`"};
   };
-  for (int64_t batch = group.rank(); batch < num_batches; batch += group.size()) {
-    explain_out_of_memory([&] { judge(batch); }, advice);
-  }
+  const auto judge_all = [&] {
+    for (int64_t batch = group.rank(); batch < num_batches; batch += group.size()) {
+      explain_out_of_memory([&] { judge(batch); }, advice);
+    }
+  };
+  explain_nondeterminism(judge_all, [] { return "the evaluation"; });
   const at::Tensor table = tally.read();
   group.all_reduce(table);  // the other ranks' rows are zeros here: nothing is rounded
   find_faults(group, table, all_find_faults);

@@ -1,9 +1,6 @@
 #include "train/run_device.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include <ATen/Context.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -19,8 +16,6 @@ namespace {
 // program's own value, from before the trainer had one.
 constexpr const char* kValue = "device";
 constexpr const char* kVariable = "LOCKSTEP_DEVICE";
-constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
-constexpr const char* kReproducibleWorkspace = ":4096:8";
 
 struct Gpu {
   at::Device device = at::kCPU;
@@ -156,27 +151,6 @@ at::Device choose_device(Group& group, const DeviceChoice& choice) {
   allowed(at::kCPU, choice, problem.text);
   tell(group, choice, at::kCPU, problem.text, !is_expected(problem.text));
   return at::kCPU;
-}
-
-void prepare_device(at::Device device, const TrainerOptions& options) {
-  if (device.is_cpu()) {
-    return;
-  }
-  at::Context& context = at::globalContext();
-  if (options.precision == Precision::Float32) {
-    context.setAllowTF32CuDNN(false);
-    context.setAllowTF32CuBLAS(false);
-  }
-  if (!options.deterministic) {
-    return;
-  }
-  ::setenv(kWorkspace, kReproducibleWorkspace, /*overwrite=*/0);  // read with the first product
-  context.setDeterministicAlgorithms(/*b=*/true, /*warn_only=*/true);
-  context.setDeterministicCuDNN(true);
-  context.setBenchmarkCuDNN(false);
-  // These two add gradients of attention in any order. Flash has a way that does not.
-  context.setSDPUseMemEfficient(false);
-  context.setSDPUseCuDNN(false);
 }
 
 std::optional<at::Device> gpu_of(at::Device device) {

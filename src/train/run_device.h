@@ -40,9 +40,6 @@ at::Device choose_device(Group& group, const DeviceChoice& choice);
 // "cpu" or "cuda", for a checkpoint.
 std::string kind_of(at::Device device);
 
-// Sets libtorch up: what Float32 and `deterministic` mean on a GPU. Does nothing for the CPU.
-void prepare_device(at::Device device, const TrainerOptions& options);
-
 // What to make a c10::OptionalDeviceGuard of, so that a tensor which a task makes "on cuda" is on
 // the rank's own GPU; nothing for the CPU.
 std::optional<at::Device> gpu_of(at::Device device);

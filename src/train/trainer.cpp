@@ -18,6 +18,7 @@
 #include "train/data_fingerprint.h"
 #include "train/data_order.h"
 #include "train/device_batches.h"
+#include "train/device_settings.h"
 #include "train/evaluate.h"
 #include "train/run_device.h"
 #include "train/step/out_of_memory.h"
@@ -86,6 +87,7 @@ class Trainer::Impl {
       options_.data_fingerprint = train::fingerprint_samples(data_, group_);
     }
     restore();
+    const train::DeviceSettings settings(device_, options_);
     JobRequests requests(group_);
     module_->train();
     result_.resumed_at = progress_.step;
@@ -114,6 +116,7 @@ class Trainer::Impl {
     runner_->share_buffers();
     const train::ParameterAverage::Swap swap(runner_->average());
     Evaluation evaluation = lockstep::train::evaluate(task_, data_.held_out, group_,
+    const train::DeviceSettings settings(device_, options_);
                                                       {.batch_size = pieces_.batch_size,
                                                        .workers = options_.workers,
                                                        .precision = options_.precision,
@@ -137,13 +140,13 @@ class Trainer::Impl {
   void move_to_device() {
     device_ = train::choose_device(group_, train::device_choice(options_, checkpoint_));
     progress_.device = train::kind_of(device_);
-    train::prepare_device(device_, options_);
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
     const auto set_up = [&] {
       task_.move_to(device_);
       const train::StepRunner::Setting setting{
           .options = options_, .pieces = pieces_, .device = device_};
       runner_ = std::make_unique<train::StepRunner>(task_, group_, setting);
+    const train::DeviceSettings settings(device_, options_);
     };
     train::explain_out_of_memory(set_up, [] {
       return train::MemoryAdvice{.what = "the model with its gradients and optimizer",

@@ -46,8 +46,10 @@
 // unless `allow_other_bits`. On a GPU a resumed run has the same bits only if `deterministic`.
 //
 // What it does to the process: it sets libtorch's number of threads and the seeds of its default
-// generators, and it does what DistributedDataParallel does. On a GPU, Float32 turns off TF32, and
-// `deterministic` chooses libtorch's kernels and sets CUBLAS_WORKSPACE_CONFIG, for good.
+// generators, and it does what DistributedDataParallel does. On a GPU, while the trainer is made,
+// run() or evaluate() is under way, Float32 turns off TF32 and `deterministic` chooses libtorch's
+// kernels; afterwards libtorch is set as it was. `deterministic` sets CUBLAS_WORKSPACE_CONFIG, if
+// it is not set, for good.
 //
 // Errors: UsageError for options that are out of range, contradict each other or differ between
 // ranks, for datasets of different sizes and for a checkpoint of another run; CommError if a rank
@@ -92,7 +94,9 @@ struct TrainerOptions {
   int64_t accumulate = 1;   // how many pieces each shard computes one after another
   int shards = 0;           // see "Steps" above: a power of two; 0 means as many as ranks
   TrainDevice device = TrainDevice::Auto;
-  bool deterministic = false;  // a GPU adds in one order: the same bits again, more slowly
+  // A GPU adds in one order: the same bits again, more slowly. An operation that libtorch cannot
+  // compute so is a UsageError that names it.
+  bool deterministic = false;
   Precision precision = Precision::Float32;
   int threads = 0;  // per rank; 0 shares the host's cores among the shards there
   uint64_t seed = 1;

@@ -14,6 +14,7 @@
 #include "base/dice.h"
 #include "comm/agree.h"
 #include "ddp/model_check.h"
+#include "train/device_settings.h"
 #include "train/step/out_of_memory.h"
 #include "train/step/own_optimizer.h"
 #include "train/step/parameter_groups.h"
@@ -101,7 +102,10 @@ double StepRunner::run(const Inputs& inputs) {
                                             inputs.step, pieces_.batch_size),
                         .way_out = smaller_pieces(options_, pieces_.batch_size)};
   };
-  return explain_out_of_memory([&] { return take_step(inputs); }, advice);
+  const auto step = [&] {
+    return explain_out_of_memory([&] { return take_step(inputs); }, advice);
+  };
+  return explain_nondeterminism(step, [&] { return fmt::format("step {}", inputs.step); });
 }
 
 void StepRunner::run_pieces(const Inputs& inputs) {
