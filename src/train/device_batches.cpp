@@ -6,13 +6,23 @@
 
 namespace lockstep::train {
 
-DeviceBatches::DeviceBatches(std::shared_ptr<const Dataset> data, const BatchesOptions& options)
-    : DeviceBatches(
-          Loader(std::move(data),
-                 {.num_workers = options.workers, .pin_memory = !options.device.is_cpu()}),
-          device::needs_copies(options.device) ? device::copies_of(options.device) : nullptr) {}
+namespace {
 
-DeviceBatches::DeviceBatches(Loader loader, std::unique_ptr<device::Copies> copies)
+std::shared_ptr<device::Copies> copies_for(const BatchesOptions& options) {
+  if (options.copies || !device::needs_copies(options.device)) {
+    return options.copies;
+  }
+  return device::copies_of(options.device);
+}
+
+}  // namespace
+
+DeviceBatches::DeviceBatches(std::shared_ptr<const Dataset> data, const BatchesOptions& options)
+    : DeviceBatches(Loader(std::move(data), {.num_workers = options.workers,
+                                             .pin_memory = !options.device.is_cpu()}),
+                    copies_for(options)) {}
+
+DeviceBatches::DeviceBatches(Loader loader, std::shared_ptr<device::Copies> copies)
     : loader_(std::move(loader)), copies_(std::move(copies)) {}
 
 void DeviceBatches::start(std::vector<int64_t> indices, int64_t batch_size, uint64_t seed,

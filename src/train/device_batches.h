@@ -19,6 +19,9 @@ namespace lockstep::train {
 struct BatchesOptions {
   int workers = 2;
   at::Device device = at::kCPU;
+  // What others have made copies by, on the same thread; null makes new ones, with streams of their
+  // own and memory that libtorch keeps for these.
+  std::shared_ptr<device::Copies> copies = {};
 };
 
 // Threads: one at a time.
@@ -26,7 +29,7 @@ class DeviceBatches {
  public:
   DeviceBatches(std::shared_ptr<const Dataset> data, const BatchesOptions& options);
   // Copies by `copies` (null: none are made) from batches that the loader has made ready for them.
-  DeviceBatches(Loader loader, std::unique_ptr<device::Copies> copies);
+  DeviceBatches(Loader loader, std::shared_ptr<device::Copies> copies);
 
   // As Loader::start().
   void start(std::vector<int64_t> indices, int64_t batch_size, uint64_t seed, int64_t epoch);
@@ -38,6 +41,9 @@ class DeviceBatches {
   // when the work on the last one is queued. What goes wrong is thrown by next(). Without copies it
   // does nothing.
   void fetch_ahead();
+
+  // What the batches are copied by; null where they are not.
+  const std::shared_ptr<device::Copies>& copies() const { return copies_; }
 
  private:
   struct Fetched {
@@ -54,7 +60,7 @@ class DeviceBatches {
   at::Tensor start_copy(const at::Tensor& tensor);
 
   Loader loader_;
-  std::unique_ptr<device::Copies> copies_;
+  std::shared_ptr<device::Copies> copies_;
   std::optional<Fetched> ahead_;
   std::deque<Source> sources_;  // on the host, kept until they are copied
 };

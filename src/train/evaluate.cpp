@@ -83,7 +83,8 @@ Evaluation evaluate(TrainingTask& task, const std::shared_ptr<const Dataset>& da
   const int64_t num_batches = (data->size() + options.batch_size - 1) / options.batch_size;
   Tally tally(num_batches);
   std::vector<FindFault> all_find_faults;
-  DeviceBatches batches(data, {.workers = options.workers, .device = options.device});
+  DeviceBatches batches(
+      data, {.workers = options.workers, .device = options.device, .copies = options.copies});
   batches.start(own_samples(*data, group, options.batch_size), options.batch_size, 0, 0);
   const auto judge = [&](int64_t batch) {
     const auto samples = batches.next();

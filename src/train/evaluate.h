@@ -6,13 +6,16 @@
 
 #include <lockstep/train/trainer.h>
 
+#include "device/copies.h"
+
 namespace lockstep::train {
 
 struct EvaluateOptions {
   int64_t batch_size = 1;
   int workers = 2;
   Precision precision = Precision::Float32;
-  at::Device device = at::kCPU;  // of the module
+  at::Device device = at::kCPU;                 // of the module
+  std::shared_ptr<device::Copies> copies = {};  // as BatchesOptions::copies
 };
 
 // Collective. The batches are the same ones whatever the number of ranks, and are summed in their

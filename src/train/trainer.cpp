@@ -120,7 +120,8 @@ class Trainer::Impl {
                                                       {.batch_size = pieces_.batch_size,
                                                        .workers = options_.workers,
                                                        .precision = options_.precision,
-                                                       .device = device_});
+                                                       .device = device_,
+                                                       .copies = batches_->copies()});
     evaluation.step = progress_.step;
     return evaluation;
   }
