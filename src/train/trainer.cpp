@@ -30,6 +30,10 @@
 namespace lockstep {
 namespace {
 
+// Where there is nothing yet that could be smaller.
+constexpr const char* kLargerGpu =
+    "use a smaller model or a GPU with more memory, or end what else runs on this one";
+
 std::vector<uint64_t> hashes_of_ranks(const torch::nn::Module& module, Group& group) {
   std::vector<uint64_t> hashes;
   for (const int64_t bits :
@@ -83,11 +87,11 @@ class Trainer::Impl {
   TrainResult run() {
     const base::Stopwatch time;
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const train::DeviceSettings settings(device_, options_);
     if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
       options_.data_fingerprint = train::fingerprint_samples(data_, group_);
     }
     restore();
-    const train::DeviceSettings settings(device_, options_);
     JobRequests requests(group_);
     module_->train();
     result_.resumed_at = progress_.step;
@@ -112,11 +116,11 @@ class Trainer::Impl {
           "the trainer held-out data when you make it");
     }
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const train::DeviceSettings settings(device_, options_);
     wait_captured();  // parameters and average change places
-    runner_->share_buffers();
+    share_buffers();
     const train::ParameterAverage::Swap swap(runner_->average());
     Evaluation evaluation = lockstep::train::evaluate(task_, data_.held_out, group_,
-    const train::DeviceSettings settings(device_, options_);
                                                       {.batch_size = pieces_.batch_size,
                                                        .workers = options_.workers,
                                                        .precision = options_.precision,
@@ -142,19 +146,34 @@ class Trainer::Impl {
     device_ = train::choose_device(group_, train::device_choice(options_, checkpoint_));
     progress_.device = train::kind_of(device_);
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const train::DeviceSettings settings(device_, options_);
     const auto set_up = [&] {
       task_.move_to(device_);
       const train::StepRunner::Setting setting{
           .options = options_, .pieces = pieces_, .device = device_};
       runner_ = std::make_unique<train::StepRunner>(task_, group_, setting);
-    const train::DeviceSettings settings(device_, options_);
     };
     train::explain_out_of_memory(set_up, [] {
       return train::MemoryAdvice{.what = "the model with its gradients and optimizer",
-                                 .way_out =
-                                     "use a smaller model or a GPU with more memory, or end "
-                                     "what else runs on this one"};
+                                 .way_out = kLargerGpu};
     });
+  }
+
+  // Collective.
+  void share_buffers() {
+    train::explain_out_of_memory([&] { runner_->share_buffers(); },
+                                 [&] { return advice("what ranks exchange of buffers"); });
+  }
+
+  std::vector<NamedTensor> tensors_to_save() {
+    return train::explain_out_of_memory(
+        [&] { return state().tensors_to_save(); },
+        [&] { return advice("what a checkpoint copies of buffers and optimizer"); });
+  }
+
+  // Between steps.
+  train::MemoryAdvice advice(const char* what) const {
+    return {.what = what, .way_out = train::smaller_pieces(options_, pieces_.batch_size)};
   }
 
   train::TrainState state() {
@@ -170,7 +189,12 @@ class Trainer::Impl {
     if (!checkpoint_) {
       return;
     }
-    state().restore(*checkpoint_, options_, group_);
+    train::explain_out_of_memory([&] { state().restore(*checkpoint_, options_, group_); },
+                                 [] {
+                                   return train::MemoryAdvice{
+                                       .what = "the state that the checkpoint brings back",
+                                       .way_out = kLargerGpu};
+                                 });
     saved_step_ = progress_.step;
     reported_step_ = progress_.step;
     if (const int before = train::shards_of(*checkpoint_);
@@ -322,10 +346,10 @@ class Trainer::Impl {
     if (!writer_ || saved_step_ == progress_.step) {
       return;
     }
-    runner_->share_buffers();
+    share_buffers();
     CheckpointInfo info = state().info(options_);
     info.attachments = attachments_;
-    writer_->begin(std::move(info), state().tensors_to_save());
+    writer_->begin(std::move(info), tensors_to_save());
     saved_step_ = progress_.step;
   }
 
@@ -342,7 +366,7 @@ class Trainer::Impl {
   }
 
   TrainResult finish(TrainEnd end, const base::Stopwatch& time) {
-    runner_->share_buffers();
+    share_buffers();
     if (data_.held_out && !result_.evaluation) {
       result_.evaluation = evaluate_now();  // it was resumed after its end
     }
