@@ -62,6 +62,11 @@ Leaf leaf_of(const toml::node& node, const std::string& where, const std::string
                    where, key);
 }
 
+bool is_list_of_tables(const toml::node& node) {
+  const toml::array* list = node.as_array();
+  return list != nullptr && list->is_array_of_tables();
+}
+
 }  // namespace
 
 std::string ConfigRange::text() const {
@@ -81,16 +86,23 @@ Config Config::from_file(const std::string& path) {
 Config Config::from_text(const std::string& text, const std::string& name) {
   Config config;
   const toml::table table = parse(text, name);
-  const auto walk = [&](const auto& self, const toml::table& section,
-                        const std::string& prefix) -> void {
-    for (const auto& [key, node] : section) {
-      const std::string full = prefix + std::string(key.str());
-      if (const auto* inner = node.as_table()) {
-        self(self, *inner, full + ".");
-        continue;
+  const auto walk = [&](const auto& self, const toml::node& node, const std::string& key) -> void {
+    const std::string where = fmt::format("{}:{}", name, node.source().begin.line);
+    if (const auto* section = node.as_table()) {
+      for (const auto& [inner, value] : *section) {
+        self(self, value, (key.empty() ? "" : key + ".") + std::string(inner.str()));
       }
-      const std::string where = fmt::format("{}:{}", name, node.source().begin.line);
-      config.entries_[full] = {leaf_of(node, where, full), where, /*in_file=*/true};
+    } else if (is_list_of_tables(node)) {
+      for (size_t i = 0; i < node.as_array()->size(); ++i) {
+        const toml::node& one = *node.as_array()->get(i);
+        if (one.as_table()->empty()) {
+          throw UsageError("{}:{}: this [[{}]] is empty; give it a setting, or take it out", name,
+                           one.source().begin.line, key);
+        }
+        self(self, one, fmt::format("{}.{}", key, i));
+      }
+    } else {
+      config.entries_[key] = {leaf_of(node, where, key), where, /*in_file=*/true};
     }
   };
   walk(walk, table, "");
@@ -113,6 +125,11 @@ void Config::set(const std::string& assignment) {
     value = text;
   }
   entries_[key] = {value, kFromSet};
+}
+
+bool Config::has_section(const std::string& section) const {
+  const auto first = entries_.lower_bound(section + ".");
+  return first != entries_.end() && first->first.starts_with(section + ".");
 }
 
 bool Config::is_set_here(const std::string& key) const {
@@ -174,6 +191,16 @@ void Config::read(const std::string& key, double& value, Range range) {
   check_range(entry == nullptr ? "default" : entry->origin, key, value, range);
 }
 
+void Config::read(const std::string& key, std::optional<double>& value, Range range) {
+  if (!is_set(key) && !value) {
+    without_default_.insert(key);
+    return;
+  }
+  double number = value.value_or(0);
+  read(key, number, range);
+  value = number;
+}
+
 void Config::read(const std::string& key, std::string& value,
                   const std::vector<std::string>& choices) {
   const Entry* entry = take(key, value);
@@ -185,17 +212,26 @@ void Config::read(const std::string& key, std::string& value,
                    fmt::join(choices, ", "));
 }
 
+std::vector<std::string> Config::known_keys() const {
+  std::vector<std::string> keys(without_default_.begin(), without_default_.end());
+  for (const auto& [key, value] : effective_) {
+    keys.push_back(key);
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 std::string Config::meant_by(const std::string& key,
                              const std::map<std::string, std::string>& other_names) const {
   const auto last_part = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   const std::string section = key.substr(0, key.rfind('.') + 1);  // with its dot
-  std::vector<std::string> known, last_parts;
-  for (const auto& [name, value] : effective_) {
-    known.push_back(name);
+  const std::vector<std::string> known = known_keys();
+  std::vector<std::string> last_parts;
+  for (const std::string& name : known) {
     last_parts.push_back(last_part(name));
   }
   const auto with_last_part = [&](const std::string& wanted) -> std::string {
-    if (effective_.count(section + wanted) > 0) {
+    if (std::find(known.begin(), known.end(), section + wanted) != known.end()) {
       return section + wanted;
     }
     const auto found = std::find(last_parts.begin(), last_parts.end(), wanted);
@@ -219,9 +255,9 @@ void Config::finish(const std::map<std::string, std::string>& other_names) const
       throw UsageError("{}: there is no setting {}; did you mean {}?", entry.origin, key, meant);
     }
     const std::string section = key.substr(0, key.rfind('.') + 1);
-    std::vector<std::string> all, of_section;
-    for (const auto& [name, value] : effective_) {
-      all.push_back(name);
+    const std::vector<std::string> all = known_keys();
+    std::vector<std::string> of_section;
+    for (const std::string& name : all) {
       if (!section.empty() && name.starts_with(section)) {
         of_section.push_back(name);
       }
@@ -253,24 +289,17 @@ std::string with_paths(const std::string& value, const ConfigPath& kind,
 }
 
 std::string text_of(const std::map<std::string, Leaf>& values) {
-  std::string text;
-  std::string section;
-  // Keys without a section first: in TOML nothing can follow a section and be outside it.
+  std::map<std::string, std::string> sections;
   for (const auto& [key, value] : values) {
-    if (key.find('.') == std::string::npos) {
-      text += fmt::format("{} = {}\n", key, to_toml(value));
-    }
+    const size_t end = key.rfind('.');
+    const bool is_in_section = end != std::string::npos;
+    sections[is_in_section ? key.substr(0, end) : ""] +=
+        fmt::format("{} = {}\n", is_in_section ? key.substr(end + 1) : key, to_toml(value));
   }
-  for (const auto& [key, value] : values) {
-    const size_t dot = key.rfind('.');
-    if (dot == std::string::npos) {
-      continue;
-    }
-    if (key.substr(0, dot) != section) {
-      section = key.substr(0, dot);
-      text += fmt::format("\n[{}]\n", section);
-    }
-    text += fmt::format("{} = {}\n", key.substr(dot + 1), to_toml(value));
+  // Keys without a section come first: in TOML nothing can follow a section and be outside it.
+  std::string text;
+  for (const auto& [section, lines] : sections) {
+    text += section.empty() ? lines : fmt::format("\n[{}]\n{}", section, lines);
   }
   return text;
 }

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -63,6 +65,8 @@ class Config {
   void read(const std::string& key, double& value, Range range = {});
   void read(const std::string& key, std::string& value,
             const std::vector<std::string>& choices = {});
+  // A key that has no value unless it is set; effective() has it only then.
+  void read(const std::string& key, std::optional<double>& value, Range range = {});
 
   // A file or folder, or s3://... One that stands in a file is relative to the folder of that file,
   // so that the file works from everywhere; one of set() and a default are relative to the working
@@ -70,6 +74,11 @@ class Config {
   void read_path(const std::string& key, std::string& value, const ConfigPath& kind = {});
 
   bool is_set(const std::string& key) const { return entries_.count(key) > 0; }
+
+  // Whether any key of "train.groups.0" is set: the first of `[[train.groups]]`. A list of tables
+  // is that many sections, numbered from 0; by their numbers set() reaches them, and effective()
+  // has them so.
+  bool has_section(const std::string& section) const;
   bool is_set_here(const std::string& key) const;  // by set(), and not by the file
 
   // Acts from now on as if the file did not have the key: something in set() replaces all of it.
@@ -100,6 +109,7 @@ class Config {
 
   template <typename T>
   const Entry* take(const std::string& key, T& value);
+  std::vector<std::string> known_keys() const;
   std::string meant_by(const std::string& key,
                        const std::map<std::string, std::string>& other_names) const;
 
@@ -107,6 +117,7 @@ class Config {
   std::map<std::string, Entry> entries_;
   std::map<std::string, Value> effective_;
   std::map<std::string, Value> defaults_;
+  std::set<std::string> without_default_;  // keys that may be set, and were not
   std::map<std::string, ConfigPath> paths_;
 };
 

@@ -89,6 +89,28 @@ void read_update(base::Config& config, TrainerOptions& options) {
   config.read("train.max_bad_steps", options.max_bad_steps, {.min = 0});
 }
 
+// [[train.groups]]
+void read_groups(base::Config& config, TrainerOptions& options) {
+  for (int i = 0; config.has_section(fmt::format("train.groups.{}", i)); ++i) {
+    const std::string place = fmt::format("train.groups.{}", i);
+    ParameterGroup group;
+    config.read(place + ".name", group.name);
+    config.read(place + ".pattern", group.pattern);
+    config.read(place + ".lr_scale", group.lr_scale, ranges::kLrScale);
+    config.read(place + ".weight_decay", group.weight_decay, ranges::kWeightDecay);
+    config.read(place + ".frozen", group.is_frozen);
+    for (const auto& [key, value] : {std::pair("name", group.name), {"pattern", group.pattern}}) {
+      if (value.empty()) {
+        throw UsageError(
+            "{0}.{1} is missing: each of [[train.groups]] has a name and a pattern, a regular "
+            "expression that is found in the names of its parameters",
+            place, key);
+      }
+    }
+    options.groups.push_back(std::move(group));
+  }
+}
+
 void read_checkpoint(base::Config& config, TrainerOptions& options) {
   config.read_path("checkpoint.dir", options.checkpoint_dir);
   config.read("checkpoint.every", options.checkpoint_every, {.min = 0});
@@ -112,6 +134,7 @@ void read_trainer_options(base::Config& config, TrainerOptions& options) {
   read_length(config, options);
   read_step(config, options);
   read_update(config, options);
+  read_groups(config, options);
   config.read("train.eval_every", options.eval_every, {.min = 0});
   config.read("train.log_every", options.log_every, {.min = 1});
   read_checkpoint(config, options);
@@ -141,6 +164,10 @@ const std::map<std::string, std::string>& names_elsewhere() {
       {"per_device_train_batch_size", "batch_size"},
       {"gradient_accumulation_steps", "accumulate"},
       {"grad_accum", "accumulate"},
+      {"lr_mult", "lr_scale"},
+      {"lr_factor", "lr_scale"},
+      {"is_frozen", "frozen"},
+      {"freeze", "frozen"},
       {"grad_clip", "clip_norm"},
       {"gradient_clip_val", "clip_norm"},
       {"max_grad_norm", "clip_norm"},

@@ -1,6 +1,9 @@
 #include "base/config.h"
 
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,6 +75,51 @@ TEST(Config, WhatWasUsedReadsBackToTheSame) {
   EXPECT_EQ(same.lr, 2.0);
   EXPECT_THAT(text,
               AllOf(HasSubstr("[train]"), HasSubstr("batch_size = 32"), HasSubstr("lr = 2.0")));
+}
+
+// Their order counts, and there may be more than ten.
+TEST(Config, AListOfTablesIsSectionsWithNumbers) {
+  std::string toml = "[train]\nlr = 1.0\nzeta = 3\n";
+  for (int i = 0; i < 12; ++i) {
+    toml += "[[train.parts]]\nname = \"part " + std::to_string(i) + "\"\n" +
+            (i == 7 ? "share = 0.5\n" : "");
+  }
+  const auto parts_of = [](base::Config config) {
+    std::vector<std::string> names;
+    double lr = 0;
+    int64_t zeta = 0;
+    config.read("train.lr", lr);
+    config.read("train.zeta", zeta);
+    EXPECT_EQ(lr + static_cast<double>(zeta), 4);
+    for (int i = 0; config.has_section("train.parts." + std::to_string(i)); ++i) {
+      const std::string place = "train.parts." + std::to_string(i);
+      std::optional<double> share;
+      config.read(place + ".name", names.emplace_back());
+      config.read(place + ".share", share, {.max = 1});
+      names.back() += share ? " with " + std::to_string(*share) : "";
+    }
+    config.finish();
+    return std::pair(names, config.effective());
+  };
+  const auto [names, text] = parts_of(base::Config::from_text(toml));
+  ASSERT_EQ(names.size(), 12u);
+  EXPECT_EQ(names[2], "part 2");
+  EXPECT_EQ(names[7], "part 7 with 0.500000");
+  EXPECT_EQ(names[11], "part 11");
+  EXPECT_EQ(parts_of(base::Config::from_text(text)).first, names) << "read back";
+  EXPECT_EQ(parts_of(base::Config::from_text(text)).second, text);
+
+  base::Config changed = base::Config::from_text(toml);
+  changed.set("train.parts.2.share=0.25");
+  EXPECT_EQ(parts_of(changed).first[2], "part 2 with 0.250000");
+  changed.set("train.parts.2.share=2");
+  expect_usage_error([&] { parts_of(changed); }, "train.parts.2.share = 2 is not in [-inf, 1]");
+  base::Config misspelt = base::Config::from_text(toml);
+  misspelt.set("train.parts.3.shair=1");
+  expect_usage_error([&] { parts_of(misspelt); }, "did you mean train.parts.3.share?");
+  expect_usage_error([] { base::Config::from_text("[a]\nb = 1\n[[a.c]]\n"); },
+                     "<text>:3: this [[a.c]] is empty");
+  expect_usage_error([] { base::Config::from_text("[a]\nb = [1, 2]\n"); }, "a.b is a list");
 }
 
 TEST(Config, AnUnknownKeyNamesItsLineAndTheNearest) {

@@ -347,6 +347,10 @@ TEST(ParameterGroups, ThatCannotBeAreRefused) {
   refuses({{.name = "a", .pattern = "bias", .lr_scale = std::nan("")}},
           HasSubstr("lr_scale = nan"));
   refuses({{.name = "a", .pattern = "bias", .weight_decay = 101}}, HasSubstr("weight_decay = 101"));
+  refuses({{.name = "a", .pattern = "bias", .lr_scale = 0.5, .is_frozen = true}},
+          HasSubstr("\"a\" is frozen, and lr_scale has no effect"));
+  refuses({{.name = "a", .pattern = "bias", .weight_decay = 0, .is_frozen = true}},
+          HasSubstr("\"a\" is frozen, and weight_decay has no effect"));
   refuses({{.name = "a", .takes = all, .is_frozen = true}}, HasSubstr("nothing to train"));
 }
 
@@ -359,10 +363,6 @@ struct TiedImpl : torch::nn::Module {
   at::Tensor weight;
 };
 
-TEST(ParameterGroups, ATiedWeightIsUpdatedOnce) {
-  TiedImpl tied, single;
-  const TrainerOptions options{.optimizer = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
-  const at::Tensor before = tied.weight.detach().clone();
 // By the example of parameter_group.h: module.parameters() has it twice.
 TEST(OwnOptimizer, ATiedWeightIsUpdatedOnce) {
   const auto tied = std::make_shared<TiedImpl>();
@@ -385,6 +385,10 @@ TEST(OwnOptimizer, ATiedWeightIsUpdatedOnce) {
   EXPECT_THAT(names, ElementsAre("steps", "momentum_buffer.weight"));
 }
 
+TEST(ParameterGroups, ATiedWeightIsUpdatedOnce) {
+  TiedImpl tied, single;
+  const TrainerOptions options{.optimizer = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
+  const at::Tensor before = tied.weight.detach().clone();
   tied.weight.mutable_grad() = at::full({2, 3}, 0.25);
   train::make_optimizer({tied, options}, options)->step(1);
   EXPECT_TRUE(tied.weight.equal(before - 0.25));

@@ -35,6 +35,12 @@ void check_group(const ParameterGroup& group) {
     throw UsageError("trainer: weight_decay = {} of the parameter group \"{}\" is not in {}",
                      *group.weight_decay, group.name, ranges::kWeightDecay.text());
   }
+  if (group.is_frozen && (group.lr_scale != 1 || group.weight_decay)) {
+    throw UsageError(
+        "trainer: the parameter group \"{}\" is frozen, and {} has no effect beside that; take one "
+        "of the two out",
+        group.name, group.weight_decay ? "weight_decay" : "lr_scale");
+  }
 }
 
 using Takes = std::function<bool(const std::string&, const at::Tensor&)>;
@@ -68,12 +74,6 @@ std::vector<NamedTensor> unique_parameters(const torch::nn::Module& module) {
       all.push_back({item.key(), item.value()});
     }
   }
-}
-
-void AssignedParameters::assign(const torch::nn::Module& module) {
-  std::vector<Takes> rules;
-  for (const ParameterGroup& group : groups_) {
-    check_group(group);
   return all;
 }
 
@@ -82,6 +82,12 @@ AssignedParameters::AssignedParameters(const torch::nn::Module& module,
     : groups_(options.groups), weight_decay_(options.weight_decay) {
   assign(module);
   check_taken();
+}
+
+void AssignedParameters::assign(const torch::nn::Module& module) {
+  std::vector<Takes> rules;
+  for (const ParameterGroup& group : groups_) {
+    check_group(group);
     rules.push_back(rule_of(group));
   }
   for (auto& [name, parameter] : unique_parameters(module)) {
@@ -145,13 +151,13 @@ std::vector<UpdateGroup> AssignedParameters::to_update() const {
     if (!one.parameter.requires_grad() || (one.group != nullptr && one.group->is_frozen)) {
       continue;
     }
+    const auto number = one.group == nullptr ? 0 : one.group - groups_.data() + 1;
     const size_t kind = one.parameter.dim() >= 2 ? 0 : 1;
     UpdateGroup& group = updated[static_cast<size_t>(number) * kKinds + kind];
     group.names.push_back(one.name);
     group.parameters.push_back(one.parameter);
     ++num_updated;
   }
-    const auto number = one.group == nullptr ? 0 : one.group - groups_.data() + 1;
   if (num_updated == 0 && !groups_.empty()) {
     throw UsageError(
         "trainer: the parameter groups leave nothing to train: all parameters are frozen");

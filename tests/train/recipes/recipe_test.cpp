@@ -66,6 +66,60 @@ TEST(Recipes, ReadEverySection) {
   EXPECT_EQ(options.epochs, 32) << "the recipe's own default";
 }
 
+const char* const kGroups = R"(recipe = "cats"
+[[train.groups]]
+name = "picture side"
+pattern = "^conv"
+lr_scale = 0.1
+[[train.groups]]
+name = "biases"
+pattern = "bias$"
+weight_decay = 0.2
+[[train.groups]]
+name = "last"
+pattern = "^fc"
+frozen = true
+)";
+
+TEST(Recipes, HaveParameterGroupsInTheirOrder) {
+  const auto recipe = read(kGroups);
+  for (const TrainerOptions& options : {recipe->options(), read(recipe->effective())->options(),
+                                        read(recipe->options().values.at("config"))->options()}) {
+    ASSERT_EQ(options.groups.size(), 3u);
+    EXPECT_EQ(options.groups[0].name, "picture side");
+    EXPECT_EQ(options.groups[0].pattern, "^conv");
+    EXPECT_EQ(options.groups[0].lr_scale, 0.1);
+    EXPECT_FALSE(options.groups[0].weight_decay.has_value()) << "as without a group";
+    EXPECT_EQ(options.groups[1].name, "biases");
+    EXPECT_EQ(options.groups[1].lr_scale, 1);
+    EXPECT_EQ(options.groups[1].weight_decay, 0.2);
+    EXPECT_TRUE(options.groups[2].is_frozen);
+    EXPECT_FALSE(options.groups[1].is_frozen);
+    EXPECT_EQ(options.description, recipe->options().description);
+  }
+  EXPECT_EQ(read("recipe = \"cats\"")->options().groups.size(), 0u);
+  base::Config changed = base::Config::from_text(kGroups);
+  changed.set("train.groups.1.lr_scale=0.5");
+  const auto other = train::read_recipe(changed);
+  EXPECT_EQ(other->options().groups[1].lr_scale, 0.5);
+  EXPECT_NE(other->options().description, recipe->options().description);
+}
+
+TEST(Recipes, AGroupThatIsNotWholeIsNamed) {
+  const auto refuses = [](const std::string& lines, const char* sentence) {
+    EXPECT_THAT([&] { read("recipe = \"cats\"\n[[train.groups]]\n" + lines); },
+                ThrowsMessage<UsageError>(HasSubstr(sentence)))
+        << lines;
+  };
+  refuses("name = \"a\"", "train.groups.0.pattern is missing: each of [[train.groups]] has");
+  refuses("pattern = \"a\"", "train.groups.0.name is missing");
+  refuses("name = \"a\"\npattern = \"b\"\nlr_scale = -1", "train.groups.0.lr_scale = -1");
+  refuses("name = \"a\"\npattern = \"b\"\nlr = 1", "there is no setting train.groups.0.lr");
+  refuses("name = \"a\"\npattern = \"b\"\nis_frozen = true", "did you mean train.groups.0.frozen?");
+  refuses("name = \"a\"\npattern = \"b\"\nweigth_decay = 1",
+          "did you mean train.groups.0.weight_decay?");
+}
+
 TEST(Recipes, OnlyWhatMakesTheRunIsInItsDescription) {
   const auto description = [](const std::string& more) {
     return read("recipe = \"cats\"\n" + more)->options().description;
