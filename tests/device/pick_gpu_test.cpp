@@ -104,8 +104,8 @@ TEST(PickGpu, RanksInsideASlurmTaskDoNotShareByAccident) {
 // `mpirun` in a batch script, which is a task of Slurm's: its ranks inherit that one's number.
 TEST(PickGpu, RanksOfMpiInsideASlurmTaskDoNotShareByAccident) {
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}) {
-    EXPECT_NE(
-        refusal({{variable, "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1), "")
+    EXPECT_NE(refusal({{variable, "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}}, 1),
+              "")
         << variable;
   }
 }
@@ -127,9 +127,10 @@ TEST(PickGpu, GpusThatStayIdleAreTold) {
     return idle_gpus(env_of(variables), num_gpus);
   };
   const Variables slurm = {{"SLURM_LOCALID", "1"}, {"SLURM_GPUS_PER_TASK", "2"}};
-  EXPECT_EQ(idle(slurm, 2),
-            "this task has 2 GPUs of its own (SLURM_GPUS_PER_TASK=2) and a rank computes on one: it "
-            "takes cuda:0, the others stay idle; start a task for each GPU (--gpus-per-task=1)");
+  EXPECT_EQ(
+      idle(slurm, 2),
+      "this task has 2 GPUs of its own (SLURM_GPUS_PER_TASK=2) and a rank computes on one: it "
+      "takes cuda:0, the others stay idle; start a task for each GPU (--gpus-per-task=1)");
   EXPECT_EQ(idle(slurm, 1), "");
   EXPECT_EQ(idle(slurm, 4), "") << "these are all tasks'";
   EXPECT_EQ(idle({{"SLURM_LOCALID", "1"}}, 4), "");

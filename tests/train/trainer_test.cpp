@@ -125,8 +125,7 @@ TEST(Trainer, AStopAnywhereAndAResumeOnOtherRanksChangeNoBit) {
                 const std::string& argument = rank_argument();
                 TrainerOptions own = resumable();
                 own.checkpoint_dir = argument.substr(argument.find('|') + 1);
-                EXPECT_EQ(state_of(run_here(own, group)),
-                          argument.substr(0, argument.find('|')));
+                EXPECT_EQ(state_of(run_here(own, group)), argument.substr(0, argument.find('|')));
               },
               {.argument = expected + "|" + folder.path()});
   }
