@@ -24,7 +24,14 @@ if(LOCKSTEP_WITH_TORCH)
   install(TARGETS ${rank_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR} OUTPUT_VARIABLE to_lib)
   set_target_properties(${rank_programs} PROPERTIES
-    INSTALL_RPATH "$ORIGIN/${to_lib}/lockstep/libtorch/torch/lib;${LOCKSTEP_TORCH}/lib")
+    INSTALL_RPATH "$ORIGIN/${to_lib}/lockstep/libtorch/torch/lib;${LOCKSTEP_TORCH}/lib;$ORIGIN/${to_lib}/lockstep")
+endif()
+
+# The CUDA plug-in, where it is built. Programs find it by their run path, which find_package and pkg-config give them.
+set(lockstep_plugin_home ${CMAKE_INSTALL_LIBDIR}/lockstep)
+get_property(plugin GLOBAL PROPERTY lockstep_plugin)
+if(plugin)
+  install(PROGRAMS ${plugin} DESTINATION ${lockstep_plugin_home})
 endif()
 
 # --- find_package ----------------------------------------------------------------------------------

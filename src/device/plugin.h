@@ -8,8 +8,9 @@
 
 namespace lockstep::device {
 
-// Looks for liblockstep_cuda.so: LOCKSTEP_CUDA_PLUGIN, then beside the program, then in the folders
-// where `make install` puts it. Loads it after libtorch's CUDA library; only the first call does
+// Looks for liblockstep_cuda.so: LOCKSTEP_CUDA_PLUGIN, then beside the program, then in
+// ../lib/lockstep, then in the program's run path: `cmake --install` puts it where one of the last
+// two finds it. Loads it after libtorch's CUDA library; only the first call does
 // anything. A file that cannot be loaded, or is of another version, is a UsageError if
 // LOCKSTEP_CUDA_PLUGIN names it, and else a warning: everything works without a plug-in.
 void load_plugin();

@@ -139,6 +139,39 @@ class InstalledPackage(unittest.TestCase):
             shutil.copy(options.build / archive, build / "lockstep" / archive)
         self.check("sh", "-c", link, cwd=build)
 
+    # --- the CUDA plug-in -------------------------------------------------------------------------
+
+    def test_the_plugin_is_installed_where_it_is_built_and_programs_find_it(self):
+        installed = self.prefix / "lib/lockstep/liblockstep_cuda.so"
+        nvcc = re.search(r"^LOCKSTEP_NVCC:\w+=(.*)$", (options.build / "CMakeCache.txt").read_text(), re.MULTILINE)
+        if not nvcc or nvcc.group(1).endswith("NOTFOUND"):
+            self.assertFalse(installed.exists())
+            return
+        self.assertTrue(installed.is_file())
+        self.assertEqual(installed.read_bytes(), (options.build / "bin/liblockstep_cuda.so").read_bytes())
+        # Where a rank's GPU is used, lockstep asks this; there is none here, so a program asks for itself.
+        folder = self.project("project", "finds_plugin")
+        (folder / "my_program.cpp").write_text(
+            "#include <iostream>\n#include <string>\n#include <lockstep/device/device.h>\n"
+            "namespace lockstep::device { std::string plugin_state(); }\n"
+            "int main() {\n"
+            "  lockstep::local_device();\n"
+            "  std::cout << lockstep::device::plugin_state() << std::endl;\n}\n")
+        code, text = self.configure(folder, f"-DCMAKE_PREFIX_PATH={self.prefix}", env=self.cached())
+        self.assertEqual(code, 0, text)
+        self.check("cmake", "--build", folder / "build", env=self.cached())
+        self.assertEqual(Path(self.check(folder / "build" / "my_program").strip()), installed)
+        # By pkg-config's flags; and where there is none.
+        env = clean_environment(PKG_CONFIG_PATH=self.prefix / "lib" / "pkgconfig")
+        if shutil.which("pkg-config"):
+            libs = self.check("pkg-config", "--libs", "lockstep", env=env).split()
+            self.check(options.compiler, *folder.glob("build/**/my_program.cpp.o"), "-o", "by_pkg_config", *libs,
+                       cwd=folder)
+            self.assertEqual(Path(self.check(folder / "by_pkg_config").strip()).resolve(), installed.resolve())
+        kept = installed.rename(installed.with_suffix(".kept"))
+        self.addCleanup(kept.rename, installed)
+        self.assertIn("nor in the program's run path", self.check(folder / "build" / "my_program"))
+
     # --- what is said when something is missing -------------------------------------------------------
 
     def test_a_wrong_libtorch_is_named(self):
@@ -191,7 +224,7 @@ class InstalledPackage(unittest.TestCase):
         bundled = self.prefix / BUNDLED
         bundled.parent.mkdir(parents=True)
         bundled.symlink_to(options.torch)  # the component copies 500 MB; what matters here is that it is used
-        self.addCleanup(shutil.rmtree, bundled.parent.parent)
+        self.addCleanup(shutil.rmtree, bundled.parent)
         code, text = self.configure(folder, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         self.assertEqual(code, 0, text)
         linked = re.search(r"\S+/libtorch_cpu.so", (folder / "build/build.ninja").read_text()).group(0)
@@ -224,7 +257,7 @@ class InstalledPackage(unittest.TestCase):
                 self.assertNotIn(str(place), text, path)
         self.assertEqual(self.run_path("lockstep"), "")
         for program in ("lockstep-bench", "lockstep-explain", "lockstep-torch"):
-            self.assertEqual(self.run_path(program), f"$ORIGIN/../{BUNDLED}/lib:{options.torch}/lib")
+            self.assertEqual(self.run_path(program), f"$ORIGIN/../{BUNDLED}/lib:{options.torch}/lib:$ORIGIN/../lib/lockstep")
 
     def run_path(self, program):
         text = self.check("readelf", "-d", self.prefix / "bin" / program)
