@@ -11,6 +11,7 @@ const char* norm_backward(const LockstepNormBackward* arguments, void* stream);
 const char* gelu_forward(const LockstepGeluForward* arguments, void* stream);
 const char* gelu_backward(const LockstepGeluBackward* arguments, void* stream);
 const char* cross_entropy(const LockstepCrossEntropy* arguments, void* stream);
+const char* scale(const LockstepScale* arguments, void* stream);
 const char* embedding_forward(const LockstepEmbeddingForward* arguments, void* stream);
 const char* embedding_sort(const LockstepEmbeddingSort* arguments, void* stream);
 const char* embedding_backward(const LockstepEmbeddingBackward* arguments, void* stream);

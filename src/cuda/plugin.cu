@@ -48,6 +48,7 @@ const LockstepKernels kKernels = {
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .cross_entropy = cross_entropy,
+    .scale = scale,
     .embedding_forward = embedding_forward,
     .embedding_sort = embedding_sort,
     .embedding_backward = embedding_backward,

@@ -24,6 +24,7 @@ constexpr LockstepKernels kTwins = {
     .gelu_forward = twin_gelu_forward,
     .gelu_backward = twin_gelu_backward,
     .cross_entropy = twin_cross_entropy,
+    .scale = twin_scale,
     .embedding_forward = twin_embedding_forward,
     .embedding_sort = twin_embedding_sort,
     .embedding_backward = twin_embedding_backward,

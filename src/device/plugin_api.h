@@ -10,7 +10,7 @@
 #include "device/plugin_kernels.h"
 
 /* Raised with every change of the table. */
-#define LOCKSTEP_CUDA_PLUGIN_VERSION 2
+#define LOCKSTEP_CUDA_PLUGIN_VERSION 3
 #define LOCKSTEP_CUDA_PLUGIN_ENTRY "lockstep_cuda_plugin"
 
 extern "C" {

@@ -111,6 +111,14 @@ typedef struct LockstepCrossEntropy {
   float* result;      /* [2] */
 } LockstepCrossEntropy;
 
+/* data *= *factor. A factor of 1 costs no traffic: nothing is read or written. */
+typedef struct LockstepScale {
+  int64_t count;
+  int32_t type;
+  void* data;
+  const float* factor; /* on the device: what autograd hands a loss is known there */
+} LockstepScale;
+
 /* out[i] = dropout(tokens[ids[i]] + positions[i % period] + segments[segment_ids[i]]). */
 typedef struct LockstepEmbeddingForward {
   int64_t rows;
@@ -283,6 +291,7 @@ typedef struct LockstepKernels {
   const char* (*gelu_forward)(const LockstepGeluForward* arguments, void* stream);
   const char* (*gelu_backward)(const LockstepGeluBackward* arguments, void* stream);
   const char* (*cross_entropy)(const LockstepCrossEntropy* arguments, void* stream);
+  const char* (*scale)(const LockstepScale* arguments, void* stream);
   const char* (*embedding_forward)(const LockstepEmbeddingForward* arguments, void* stream);
   const char* (*embedding_sort)(const LockstepEmbeddingSort* arguments, void* stream);
   const char* (*embedding_backward)(const LockstepEmbeddingBackward* arguments, void* stream);

@@ -185,6 +185,15 @@ KernelRuns::Entropy KernelRuns::cross_entropy(const at::Tensor& logits, const at
   return {.losses = losses.cpu(), .result = result.cpu(), .logits = from.cpu()};
 }
 
+at::Tensor KernelRuns::scale(const at::Tensor& x, float factor) const {
+  const at::Tensor scaled = there(x);
+  const at::Tensor by = there(at::full({1}, factor));
+  const LockstepScale arguments{
+      .count = x.numel(), .type = type_of(x), .data = data(scaled), .factor = floats(by)};
+  check(kernels_.scale(&arguments, nullptr), "scale");
+  return scaled.cpu();
+}
+
 at::Tensor KernelRuns::embedding_forward(const EmbeddingInput& input) const {
   const at::Tensor ids = there(input.ids);
   const at::Tensor tokens = there(input.tokens);

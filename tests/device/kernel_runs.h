@@ -79,6 +79,8 @@ class KernelRuns {
   Entropy cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                         const EntropyOptions& options) const;
 
+  at::Tensor scale(const at::Tensor& x, float factor) const;
+
   struct EmbeddingInput {
     at::Tensor ids;
     at::Tensor tokens;

@@ -216,6 +216,16 @@ TEST_F(Kernels, CrossEntropyOfOddInputsIsItsTwins) {
   EXPECT_EQ(none.result[1].item<float>(), 0);
 }
 
+TEST_F(Kernels, ScaleIsItsTwin) {
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t count : {0, 1, 7, 4096, 100003}) {
+      const at::Tensor x = at::randn({count}).to(type);
+      expect_near(runs().scale(x, 2.7f), kTwins.scale(x, 2.7f), 0, "scaled");
+      expect_near(runs().scale(x, 1.0f), x, 0, "as it was");
+    }
+  }
+}
+
 // --- embedding ---------------------------------------------------------------------------------
 
 TEST_F(Kernels, EmbeddingIsItsTwin) {

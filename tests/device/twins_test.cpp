@@ -186,6 +186,15 @@ KernelRuns::EmbeddingInput embedding_input(double probability) {
           .dropout = {.probability = probability}};
 }
 
+TEST(ScaleTwin, MultipliesAndLeavesTheRestUnlessTheFactorIsOne) {
+  at::manual_seed(4);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({7}).to(type);
+    EXPECT_TRUE(kTwins.scale(x, 0.3f).equal(x.to(at::kFloat).mul(0.3f).to(type)));
+    EXPECT_TRUE(kTwins.scale(x, 1.0f).equal(x));
+  }
+}
+
 TEST(EmbeddingTwin, AddsItsTables) {
   at::manual_seed(6);
   for (const double probability : {0.0, 0.4}) {

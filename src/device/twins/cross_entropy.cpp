@@ -54,4 +54,13 @@ const char* twin_cross_entropy(const LockstepCrossEntropy* arguments, void*) {
   return nullptr;
 }
 
+const char* twin_scale(const LockstepScale* arguments, void*) {
+  const LockstepScale& a = *arguments;
+  const Elements data(a.data, a.type);
+  for (int64_t i = 0; *a.factor != 1 && i < a.count; ++i) {
+    data.set(i, data[i] * *a.factor);
+  }
+  return nullptr;
+}
+
 }  // namespace lockstep::device

@@ -43,6 +43,7 @@ const char* twin_norm_backward(const LockstepNormBackward* arguments, void* stre
 const char* twin_gelu_forward(const LockstepGeluForward* arguments, void* stream);
 const char* twin_gelu_backward(const LockstepGeluBackward* arguments, void* stream);
 const char* twin_cross_entropy(const LockstepCrossEntropy* arguments, void* stream);
+const char* twin_scale(const LockstepScale* arguments, void* stream);
 const char* twin_embedding_forward(const LockstepEmbeddingForward* arguments, void* stream);
 const char* twin_embedding_sort(const LockstepEmbeddingSort* arguments, void* stream);
 const char* twin_embedding_backward(const LockstepEmbeddingBackward* arguments, void* stream);
