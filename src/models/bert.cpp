@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/models/bert.h>
 
+#include "device/functions/functions.h"
 #include "models/bert_layers.h"
 #include "models/init.h"
 
@@ -62,6 +63,7 @@ BertOutput BertImpl::forward(const BertInput& input) {
   if (input.attention_mask_BT.defined()) {
     mask_B11T = input.attention_mask_BT.to(at::kBool).unsqueeze(1).unsqueeze(1);
   }
+  const device::SharedDropout shared;
   BertOutput output;
   output.hidden_BTE =
       encoder_->forward(embeddings_->forward(input.ids_BT, token_types_BT), mask_B11T);

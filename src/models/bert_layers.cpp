@@ -3,7 +3,6 @@
 
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
 
 namespace lockstep::models::layers {
@@ -20,8 +19,10 @@ BertEmbeddings::BertEmbeddings(const BertOptions& options) : dropout_(options.hi
 }
 
 at::Tensor BertEmbeddings::forward(const at::Tensor& ids_BT, const at::Tensor& token_types_BT) {
-  const at::Tensor x_BTE = word_embeddings_(ids_BT) + token_type_embeddings_(token_types_BT) +
-                           position_embeddings_(positions_of(ids_BT));
+  const at::Tensor x_BTE = embed(ids_BT, {.tokens = *word_embeddings_,
+                                          .positions = position_embeddings_.get(),
+                                          .segments = token_type_embeddings_.get(),
+                                          .segment_ids = token_types_BT});
   return at::dropout(norm_(x_BTE), dropout_, is_training());
 }
 
@@ -57,7 +58,11 @@ class BertSum : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual_BTE) {
-    return norm_(at::dropout(dense_(x), dropout_, is_training()) + residual_BTE);
+    return norm_
+        ->of_sum({.x = residual_BTE,
+                  .branch = dense_->project(x),
+                  .dropout = is_training() ? dropout_ : 0})
+        .normed;
   }
 
  private:
@@ -88,7 +93,7 @@ class BertIntermediate : public torch::nn::Module {
     dense_ = register_module("dense", Linear(options.hidden_size, options.ffn_size));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) { return activate(dense_(x_BTE), activation_); }
+  at::Tensor forward(const at::Tensor& x_BTE) { return activate(*dense_, x_BTE, activation_); }
 
  private:
   Activation activation_;
@@ -149,8 +154,8 @@ class BertHead::Predictions : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& hidden_BTE, const at::Tensor& word_embedding_VE) {
-    const at::Tensor words_BTE = norm_(activate(dense_(hidden_BTE), activation_));
-    return at::linear(words_BTE, word_embedding_VE, bias_);
+    const at::Tensor words_BTE = norm_(activate(*dense_, hidden_BTE, activation_));
+    return word_scores(words_BTE, word_embedding_VE, bias_);
   }
 
  private:

@@ -1,9 +1,7 @@
 // Shapes: B batch, T time, E hidden size, F feed-forward size, V vocabulary.
-#include <ATen/ops/dropout.h>
-#include <ATen/ops/linear.h>
-
 #include <lockstep/models/gpt2.h>
 
+#include "device/functions/functions.h"
 #include "models/init.h"
 #include "models/layers.h"
 
@@ -17,13 +15,13 @@ class GPT2Attention : public torch::nn::Module {
     c_proj_ = register_module("c_proj", Conv1D(options.hidden_size, options.hidden_size));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) {
+  Projected forward(const at::Tensor& x_BTE) {
     const auto qkv_BTE = c_attn_(x_BTE).chunk(3, -1);
     const at::Tensor mixed_BTE = attend(qkv_BTE[0], qkv_BTE[1], qkv_BTE[2],
                                         {.num_heads = options_.num_heads,
                                          .dropout = is_training() ? options_.attention_dropout : 0,
                                          .causal = true});
-    return at::dropout(c_proj_(mixed_BTE), options_.residual_dropout, is_training());
+    return c_proj_->project(mixed_BTE);
   }
 
  private:
@@ -38,9 +36,9 @@ class GPT2Mlp : public torch::nn::Module {
     c_proj_ = register_module("c_proj", Conv1D(options.ffn_size, options.hidden_size));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) {
-    const at::Tensor wide_BTF = activate(c_fc_(x_BTE), options_.activation);
-    return at::dropout(c_proj_(wide_BTF), options_.residual_dropout, is_training());
+  Projected forward(const at::Tensor& x_BTE) {
+    const at::Tensor wide_BTF = activate(*c_fc_, x_BTE, options_.activation);
+    return c_proj_->project(wide_BTF);
   }
 
  private:
@@ -50,19 +48,25 @@ class GPT2Mlp : public torch::nn::Module {
 
 class GPT2Block : public torch::nn::Module {
  public:
-  explicit GPT2Block(const GPT2Options& options) {
+  explicit GPT2Block(const GPT2Options& options) : dropout_(options.residual_dropout) {
     ln_1_ = register_module("ln_1", LayerNorm(options.hidden_size, options.layer_norm_eps));
     attn_ = register_module("attn", std::make_shared<GPT2Attention>(options));
     ln_2_ = register_module("ln_2", LayerNorm(options.hidden_size, options.layer_norm_eps));
     mlp_ = register_module("mlp", std::make_shared<GPT2Mlp>(options));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) {
-    const at::Tensor attended_BTE = x_BTE + attn_->forward(ln_1_(x_BTE));
-    return attended_BTE + mlp_->forward(ln_2_(attended_BTE));
+  // The last branch is left to be added: the next norm does it in one pass.
+  Residual forward(const Residual& before_BTE) {
+    const double dropout = is_training() ? dropout_ : 0;
+    const NormedSum x_BTE = ln_1_->of_sum(before_BTE);
+    const NormedSum attended_BTE =
+        ln_2_->of_sum({.x = x_BTE.sum, .branch = attn_->forward(x_BTE.normed), .dropout = dropout});
+    return {
+        .x = attended_BTE.sum, .branch = mlp_->forward(attended_BTE.normed), .dropout = dropout};
   }
 
  private:
+  double dropout_;
   LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   std::shared_ptr<GPT2Attention> attn_;
   std::shared_ptr<GPT2Mlp> mlp_;
@@ -82,12 +86,14 @@ class GPT2Body : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& ids_BT) {
     check_ids("GPT-2", ids_BT, options_.max_positions);
-    at::Tensor x_BTE = wte_(ids_BT) + wpe_(positions_of(ids_BT));
-    x_BTE = at::dropout(x_BTE, options_.embedding_dropout, is_training());
+    const device::SharedDropout shared;
+    Residual x_BTE{.x = embed(ids_BT, {.tokens = *wte_,
+                                       .positions = wpe_.get(),
+                                       .dropout = is_training() ? options_.embedding_dropout : 0})};
     for (const auto& block : h_) {
       x_BTE = block->forward(x_BTE);
     }
-    return ln_f_(x_BTE);
+    return ln_f_->of_sum(x_BTE).normed;
   }
 
   const at::Tensor& token_embedding_VE() const { return wte_->weight(); }
@@ -112,7 +118,8 @@ GPT2Impl::GPT2Impl(GPT2Options options)
 
 at::Tensor GPT2Impl::forward(const at::Tensor& ids_BT) {
   const at::Tensor hidden_BTE = transformer_->forward(ids_BT);
-  const at::Tensor logits_BTV = at::linear(hidden_BTE, transformer_->token_embedding_VE());
+  const at::Tensor logits_BTV =
+      models::layers::word_scores(hidden_BTE, transformer_->token_embedding_VE());
   return logits_BTV;
 }
 

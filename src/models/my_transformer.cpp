@@ -5,6 +5,7 @@
 
 #include <lockstep/models/my_transformer.h>
 
+#include "device/functions/functions.h"
 #include "models/init.h"
 #include "models/layers.h"
 
@@ -21,13 +22,13 @@ class SelfAttention : public torch::nn::Module {
     out_proj_ = register_module("out_proj", Linear(size, size));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) {
+  Projected forward(const at::Tensor& x_BTE) {
     const auto qkv_BTE = at::linear(x_BTE, in_weight_, in_bias_).chunk(3, -1);
     const at::Tensor mixed_BTE = attend(qkv_BTE[0], qkv_BTE[1], qkv_BTE[2],
                                         {.num_heads = options_.num_heads,
                                          .dropout = is_training() ? options_.dropout : 0,
                                          .causal = true});
-    return out_proj_(mixed_BTE);
+    return out_proj_->project(mixed_BTE);
   }
 
  private:
@@ -47,15 +48,19 @@ class PreNormBlock : public torch::nn::Module {
     norm2_ = register_module("norm2", LayerNorm(size, options.layer_norm_eps));
   }
 
-  at::Tensor forward(const at::Tensor& x_BTE) {
-    const at::Tensor attended_BTE = x_BTE + drop(self_attn_->forward(norm1_(x_BTE)));
-    const at::Tensor wide_BTF = activate(linear1_(norm2_(attended_BTE)), Activation::Gelu);
-    return attended_BTE + drop(linear2_(drop(wide_BTF)));
+  // The last branch is left to be added: the next norm does it in one pass.
+  Residual forward(const Residual& before_BTE) {
+    const double dropout = is_training() ? dropout_ : 0;
+    const NormedSum x_BTE = norm1_->of_sum(before_BTE);
+    const NormedSum attended_BTE = norm2_->of_sum(
+        {.x = x_BTE.sum, .branch = self_attn_->forward(x_BTE.normed), .dropout = dropout});
+    const at::Tensor wide_BTF = activate(*linear1_, attended_BTE.normed, Activation::Gelu);
+    return {.x = attended_BTE.sum,
+            .branch = linear2_->project(at::dropout(wide_BTF, dropout, dropout > 0)),
+            .dropout = dropout};
   }
 
  private:
-  at::Tensor drop(const at::Tensor& x) { return at::dropout(x, dropout_, is_training()); }
-
   double dropout_;
   std::shared_ptr<SelfAttention> self_attn_;
   Linear linear1_{nullptr}, linear2_{nullptr};
@@ -88,15 +93,16 @@ MyTransformerImpl::MyTransformerImpl(MyTransformerOptions options)
 
 at::Tensor MyTransformerImpl::forward(const at::Tensor& ids_BT) {
   models::layers::check_ids("MyTransformer", ids_BT, options_.max_positions);
-  at::Tensor x_BTE = embedding_->forward(ids_BT);
-  if (positions_) {
-    x_BTE = x_BTE + positions_->forward(models::layers::positions_of(ids_BT));
-  }
-  x_BTE = at::dropout(x_BTE, options_.dropout, is_training());
+  const device::SharedDropout shared;
+  models::layers::Residual x_BTE{
+      .x = models::layers::embed(ids_BT, {.tokens = *embedding_,
+                                          .positions = positions_.get(),
+                                          .dropout = is_training() ? options_.dropout : 0})};
   for (const auto& layer : layers_) {
     x_BTE = layer->forward(x_BTE);
   }
-  const at::Tensor logits_BTV = fc_->forward(norm_->forward(x_BTE));
+  const at::Tensor logits_BTV =
+      models::layers::word_scores(norm_->of_sum(x_BTE).normed, fc_->weight(), fc_->bias());
   return logits_BTV;
 }
 

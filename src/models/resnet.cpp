@@ -1,12 +1,12 @@
 // Shapes: B batch, C channels, H W height and width, V classes; C, H and W change by layer.
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/relu.h>
 #include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 
 #include <lockstep/models/resnet.h>
 
+#include "models/batch_norm.h"
 #include "models/init.h"
 #include "models/layers.h"
 
@@ -42,15 +42,13 @@ class ResidualBlock : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x_BCHW) {
     at::Tensor y_BCHW = x_BCHW;
-    for (size_t i = 0; i < convs_.size(); ++i) {
-      y_BCHW = norms_[i](convs_[i](y_BCHW));
-      if (i + 1 < convs_.size()) {
-        y_BCHW = at::relu(y_BCHW);
-      }
+    for (size_t i = 0; i + 1 < convs_.size(); ++i) {
+      y_BCHW = batch_norm_relu(*norms_[i], convs_[i](y_BCHW));
     }
+    y_BCHW = convs_.back()(y_BCHW);
     const at::Tensor shortcut_BCHW =
-        shortcut_conv_ ? shortcut_norm_(shortcut_conv_(x_BCHW)) : x_BCHW;
-    return at::relu(y_BCHW + shortcut_BCHW);
+        shortcut_conv_ ? batch_norm(*shortcut_norm_, shortcut_conv_(x_BCHW)) : x_BCHW;
+    return batch_norm_relu(*norms_.back(), y_BCHW, shortcut_BCHW);
   }
 
  private:
@@ -100,7 +98,7 @@ at::Tensor ResNetImpl::forward(const at::Tensor& pictures_BCHW) {
   at::Tensor x_BCHW = pictures_BCHW.is_cpu()
                           ? pictures_BCHW
                           : pictures_BCHW.contiguous(at::MemoryFormat::ChannelsLast);
-  x_BCHW = at::relu(bn1_->forward(conv1_->forward(x_BCHW)));
+  x_BCHW = models::layers::batch_norm_relu(*bn1_, conv1_->forward(x_BCHW));
   x_BCHW = at::max_pool2d(x_BCHW, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   for (const auto& block : blocks_) {
     x_BCHW = block->forward(x_BCHW);

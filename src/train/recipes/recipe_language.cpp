@@ -37,10 +37,11 @@ class LanguageTask : public TrainingTask {
   std::shared_ptr<torch::nn::Module> module() const override { return module_; }
 
   TaskOutput forward(const Batch& batch) override {
-    const at::Tensor logits_BTV = forward_(batch.input);
+    at::Tensor logits_BTV = forward_(batch.input);
     const int64_t num_predicted = batch.target.size(0) * (batch.target.size(1) - 1);
     if (!module_->is_training() || label_smoothing_ == 0) {
-      return {.loss = next_token_loss(logits_BTV, batch.target), .num_counted = num_predicted};
+      return {.loss = next_token_loss(std::move(logits_BTV), batch.target),
+              .num_counted = num_predicted};
     }
     const models::NextTokens next = models::next_tokens(logits_BTV, batch.target);
     return {
