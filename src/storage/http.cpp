@@ -111,6 +111,20 @@ void set_credentials(CURL* handle, const S3Settings& settings) {
   }
 }
 
+// What a distrusted certificate is: by libcurl with OpenSSL, with others.
+bool is_distrust(CURLcode code) {
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+         code == CURLE_SSL_ISSUER_ERROR || code == CURLE_SSL_INVALIDCERTSTATUS;
+}
+
+// These certificates and no others.
+void set_trust(CURL* handle, const S3Settings& settings) {
+  if (!settings.ca_bundle.empty()) {
+    curl().easy_setopt(handle, CURLOPT_CAINFO, settings.ca_bundle.c_str());
+    curl().easy_setopt(handle, CURLOPT_CAPATH, nullptr);
+  }
+}
+
 }  // namespace
 
 std::string HttpResponse::header(const std::string& name) const {
@@ -183,6 +197,7 @@ HttpResponse HttpClient::send(const HttpRequest& request, base::Deadline deadlin
   set_body(handle, request);
   set_limits(handle, settings_, deadline);
   set_credentials(handle, settings_);
+  set_trust(handle, settings_);
 
   const CURLcode code = curl().easy_perform(handle);
   HttpResponse response = std::move(exchange.response);
@@ -191,6 +206,7 @@ HttpResponse HttpClient::send(const HttpRequest& request, base::Deadline deadlin
     response.failure = "the answer is longer than what was asked for";
   } else if (code != CURLE_OK) {
     response.failure = words[0] != '\0' ? words : curl().easy_strerror(code);
+    response.is_distrusted = is_distrust(code);
   }
   give_back(handle);
   return response;

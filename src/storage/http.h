@@ -30,6 +30,7 @@ struct HttpResponse {
   std::string body;                            // unless it went elsewhere
   size_t body_bytes = 0;                       // of either
   std::string failure;  // why the answer is missing or not whole, in words; empty: it is whole
+  bool is_distrusted = false;  // that is why: the server's certificate; it stays the same
 
   std::string header(const std::string& name) const;  // empty if there is none
   bool is_good() const { return failure.empty() && status >= 200 && status < 300; }

@@ -25,6 +25,9 @@ std::chrono::nanoseconds pause_before(int attempt) {
 }
 
 bool may_pass(const HttpResponse& response) {
+  if (response.is_distrusted) {
+    return false;
+  }
   if (!response.failure.empty() || response.status == 0) {
     return true;
   }
@@ -108,6 +111,12 @@ HttpResponse S3Client::try_once(const S3Request& request, base::Deadline deadlin
 }
 
 std::string S3Client::reason(const HttpResponse& response) const {
+  if (response.is_distrusted) {
+    return fmt::format(
+        "the certificate of the server is not trusted ({}); if it is one of your own, name the "
+        "file of its authority: AWS_CA_BUNDLE=FILE (PEM)",
+        printable(response.failure));
+  }
   if (!response.failure.empty()) {
     return printable(response.failure);
   }

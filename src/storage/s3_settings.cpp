@@ -1,11 +1,14 @@
 #include "storage/s3_settings.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.h>
 
+#include "base/unique_fd.h"
 #include "storage/aws_profile.h"
 #include "storage/s3_url.h"
 
@@ -126,6 +129,17 @@ bool wants_path_style(const std::string& style, bool has_endpoint) {
   return style == "path";
 }
 
+// libcurl would say no more than that it has a problem with it, at each request.
+std::string checked_bundle(const std::string& path) {
+  if (!path.empty() && ::access(path.c_str(), R_OK) != 0) {
+    throw UsageError(
+        "the file of certificates {} (AWS_CA_BUNDLE, or ca_bundle of the profile) cannot be "
+        "read: {}",
+        path, base::errno_text(errno));
+  }
+  return path;
+}
+
 std::string first_of(std::initializer_list<std::string> texts) {
   const auto* found = std::find_if(texts.begin(), texts.end(),
                                    [](const std::string& text) { return !text.empty(); });
@@ -152,6 +166,8 @@ S3Settings S3Settings::from_env(const base::Env& env) {
   settings.path_style = wants_path_style(
       first_of({variable("AWS_S3_ADDRESSING_STYLE"), profile.value("s3.addressing_style")}),
       !settings.endpoint.empty());
+  settings.ca_bundle =
+      checked_bundle(first_of({variable("AWS_CA_BUNDLE"), profile.value("ca_bundle")}));
   if (const auto seconds = env.integer("LOCKSTEP_S3_TIMEOUT", 1, kMaxTimeout)) {
     settings.timeout = std::chrono::seconds(*seconds);
     settings.stall = std::min(settings.stall, std::chrono::seconds(*seconds));

@@ -27,7 +27,7 @@ std::string server_program() {
 
 // What it says when it listens: "... Starting s3 server on [http://127.0.0.1:41234/]".
 std::string endpoint_in(const std::string& log) {
-  const size_t begin = log.find("[http://");
+  const size_t begin = std::min(log.find("[http://"), log.find("[https://"));
   const size_t end = log.find("/]", begin);
   return begin == std::string::npos || end == std::string::npos
              ? ""
@@ -36,13 +36,20 @@ std::string endpoint_in(const std::string& log) {
 
 }  // namespace
 
-S3Server::S3Server(const std::string& folder, const std::string& address) {
+S3Server::S3Server(const std::string& folder, const S3ServerOptions& options) {
   const base::UniqueFd log(::memfd_create("rclone-log", MFD_CLOEXEC));
-  process_ = base::Process(
-      {.argv = {server_program(), "serve", "s3", "--config", "/dev/null", "--auth-key",
-                key() + "," + secret(), "--addr", address + ":0", folder},
-       .stdout_fd = log.get(),
-       .stderr_fd = log.get()});
+  std::vector<std::string> argv{
+      server_program(),       "serve",  "s3",         "--config", "/dev/null", "--auth-key",
+      key() + "," + secret(), "--addr", "127.0.0.1:0"};
+  if (!options.certificate.empty()) {
+    argv.insert(argv.end(), {"--cert", options.certificate, "--key", options.key});
+  }
+  if (options.has_virtual_hosts) {
+    argv.emplace_back("--force-path-style=false");
+  }
+  argv.push_back(folder);
+  process_ =
+      base::Process({.argv = std::move(argv), .stdout_fd = log.get(), .stderr_fd = log.get()});
   std::string text;
   const base::Deadline deadline = base::Deadline::after(kPatience);
   while (endpoint_in(text).empty()) {

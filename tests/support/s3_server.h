@@ -10,12 +10,18 @@
 
 namespace lockstep::test {
 
+struct S3ServerOptions {
+  std::string certificate;  // files (PEM): it then speaks TLS
+  std::string key;
+  bool has_virtual_hosts = false;  // bucket.localhost, not localhost/bucket
+};
+
 // Stopped when it goes. It checks signatures: only key() with secret() gets in.
 class S3Server {
  public:
   // Serves the folders in `folder` as buckets; what is written there behind its back is seen late.
-  // `address`: to listen on. Throws IoError.
-  explicit S3Server(const std::string& folder, const std::string& address = "127.0.0.1");
+  // Throws IoError.
+  explicit S3Server(const std::string& folder, const S3ServerOptions& options = {});
 
   const std::string& endpoint() const { return endpoint_; }  // "http://127.0.0.1:41234"
   static std::string key() { return "lockstep-key"; }
