@@ -64,8 +64,8 @@ std::string key_path(const base::Env& env) {
 
 // Whole or not at all, and never twice: nodes that share a home may come here together.
 void make_key(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  std::error_code folder_error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), folder_error);
   const std::string draft = fmt::format("{}.{}", path, base::make_job_id());
   const std::string key = base::make_secret() + "\n";
   const base::UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -73,7 +73,7 @@ void make_key(const std::string& path) {
     throw UsageError(
         "cannot make the key {} that your jobs' secrets come from: {}; set LOCKSTEP_JOB_SECRET to "
         "the same random text on every node, or use --secret-file",
-        path, base::errno_text(errno));
+        path, folder_error ? folder_error.message() : base::errno_text(errno));
   }
   base::write_all(fd.get(), key.data(), key.size());
   ::fsync(fd.get());
