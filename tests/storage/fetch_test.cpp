@@ -12,6 +12,8 @@
 #include "base/digest.h"
 #include "storage/local_copy.h"
 #include "support/refusal.h"
+#include "support/service.h"
+#include "support/small_disk.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -153,6 +155,40 @@ TEST_F(FetchTest, NamesWhatIsWrong) {
   EXPECT_THAT(test::refusal([&] { storage::fetch(from, ""); }), HasSubstr("has no place to go to"));
   EXPECT_THAT([&] { storage::fetch(from, folder_.at("from/a/b")); },
               ThrowsMessage<IoError>(HasSubstr("cannot make the folder of")));
+}
+
+// As a cache of weights or images is when it has grown too large.
+TEST_F(FetchTest, AFullDiskIsNamedAndKeepsWhatWasThere) {
+  LOCKSTEP_NEEDS("namespaces", test::disk_refusal());
+  const std::string to = folder_.at("to");
+  const std::string small = folder_.file("from/a", text_of(60'000));
+  const std::string large = folder_.file("from/b", text_of(3u << 20));
+  test::run_on_disk({.folder = to, .size = "1m"}, [&] {
+    storage::fetch(small, to);
+    EXPECT_THAT([&] { storage::fetch(large, to); },
+                ThrowsMessage<IoError>(AllOf(HasSubstr("cannot make " + to + "/b."),
+                                             HasSubstr("of 3145728 bytes"),
+                                             HasSubstr("No space left on device"))));
+    EXPECT_THAT([&] { storage::fetch(folder_.at("from"), to); },
+                ThrowsMessage<IoError>(HasSubstr("No space left on device")));
+    EXPECT_EQ(files_in(to), std::vector<std::string>{"a"}) << "neither a part nor a half file";
+    EXPECT_TRUE(base::read_file(to + "/a") == text_of(60'000));
+    EXPECT_EQ(storage::fetch(small, to).num_skipped, 1u);
+  });
+}
+
+TEST_F(FetchTest, ADiskThatCanOnlyBeReadIsNamed) {
+  LOCKSTEP_NEEDS("namespaces", test::disk_refusal());
+  const std::string to = folder_.at("to");
+  const std::string from = folder_.file("from/a", "x");
+  test::run_on_disk({.folder = to, .can_write = false}, [&] {
+    EXPECT_THAT([&] { storage::fetch(from, to + "/deep/a"); },
+                ThrowsMessage<IoError>(AllOf(HasSubstr("cannot make the folder of " + to),
+                                             HasSubstr("Read-only file system"))));
+    EXPECT_THAT(
+        [&] { storage::fetch(from, to + "/a"); },
+        ThrowsMessage<IoError>(AllOf(HasSubstr(to + "/a."), HasSubstr("Read-only file system"))));
+  });
 }
 
 TEST_F(FetchTest, WhoIsToldToEndLeavesNoParts) {

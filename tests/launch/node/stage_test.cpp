@@ -17,6 +17,7 @@
 #include "support/refusal.h"
 #include "support/s3_server.h"
 #include "support/service.h"
+#include "support/small_disk.h"
 
 namespace lockstep::test {
 namespace {
@@ -105,6 +106,25 @@ TEST(Stage, WhatCannotComeIsOneSentence) {
   EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
   EXPECT_THAT(output.err,
               AllOf(HasSubstr("lockstep run: cannot stage on "), HasSubstr(folder.at("absent"))));
+}
+
+TEST(Stage, AFullDiskIsOneSentenceAndLeavesNothing) {
+  LOCKSTEP_NEEDS("namespaces", disk_refusal());
+  const TempFolder folder;
+  fs::create_directory(folder.at("from"));
+  fs::create_directory(folder.at("to"));
+  folder.file("from/large", std::string(300'000, 'x'));
+  Words words = staged_run(folder.at("from") + ":" + folder.at("to"), "echo ran");
+  words.insert(words.begin(), lockstep_program());
+  const base::Output output =
+      base::run_process({.argv = on_disk({.folder = folder.at("to"), .size = "128k"}, words)},
+                        base::Deadline::after(kPatience));
+  EXPECT_EQ(output.status.shell_code(), 1) << output.err;
+  EXPECT_EQ(output.out, "left:\n") << "no rank has started, and no part is left";
+  EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
+  EXPECT_THAT(output.err,
+              AllOf(HasSubstr("lockstep run: cannot stage on "), HasSubstr(folder.at("to/large")),
+                    HasSubstr("of 300000 bytes"), HasSubstr("No space left on device")));
 }
 
 TEST(Stage, IsShownAndPassedOn) {
@@ -196,6 +216,38 @@ TEST(Stage, BringsFilesFromS3) {
   EXPECT_EQ(lines(denied.err).size(), 1u) << denied.err;
   EXPECT_THAT(denied.err, AllOf(HasSubstr("cannot stage on"), HasSubstr("s3://models/gpt2"),
                                 HasSubstr("access is denied"), Not(HasSubstr("not-the-secret"))));
+}
+
+// Where an image from a bucket is kept: in LOCKSTEP_CACHE_DIR, else below HOME.
+TEST(Stage, ACacheThatIsFullOrCanOnlyBeReadIsOneSentence) {
+  LOCKSTEP_NEEDS("namespaces", disk_refusal());
+  LOCKSTEP_NEEDS("s3", s3_refusal());
+  const TempFolder folder;
+  fs::create_directories(folder.at("s3/models"));
+  fs::create_directory(folder.at("disk"));
+  folder.file("s3/models/x.sqsh", std::string(300'000, 'x'));
+  const S3Server server(folder.at("s3"));
+  const auto run = [&](Disk disk, const std::string& variable) {
+    disk.folder = folder.at("disk");
+    auto env = server.env();
+    env[variable] = folder.at("disk");
+    const base::Output output =
+        base::run_process({.argv = on_disk(disk, {lockstep_program(), "run", "--image",
+                                                  "s3://models/x.sqsh", "--", "echo", "ran"}),
+                           .env = env},
+                          base::Deadline::after(kPatience));
+    EXPECT_EQ(output.status.shell_code(), 1) << output.err;
+    EXPECT_EQ(output.out, "left:\n");
+    EXPECT_EQ(lines(output.err).size(), 1u) << output.err;
+    EXPECT_THAT(output.err, HasSubstr("cannot stage on "));
+    return output.err;
+  };
+  EXPECT_THAT(run({.size = "128k"}, "LOCKSTEP_CACHE_DIR"),
+              AllOf(HasSubstr(folder.at("disk/images/models/x.sqsh")),
+                    HasSubstr("No space left on device")));
+  EXPECT_THAT(run({.can_write = false}, "HOME"),
+              AllOf(HasSubstr(folder.at("disk/.cache/lockstep/images/models/x.sqsh")),
+                    HasSubstr("Read-only file system")));
 }
 
 class StageOnNodes : public ::testing::Test {
