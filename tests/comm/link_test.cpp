@@ -1,12 +1,15 @@
-// A link that is cut: two ranks, each in a network of its own, joined by a virtual cable. Named
-// errors on both sides within three seconds, though no process has died. Needs root.
+// A link that is cut: two ranks, each in a network of its own, joined by a virtual cable, and five
+// on three machines. Named errors on both sides within three seconds, though no process has died.
+// Needs root.
 
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <sched.h>
 #include <sstream>
 #include <unistd.h>
 
+#include <ATen/ops/ones.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +19,7 @@
 
 #include "base/env.h"
 #include "base/process/process.h"
+#include "support/nodes.h"
 #include "support/service.h"
 
 namespace lockstep {
@@ -25,6 +29,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 constexpr const char* kNodeVariable = "LOCKSTEP_TEST_NODE";
+constexpr const char* kRankVariable = "LOCKSTEP_TEST_RANK";
 
 void run_or_throw(const std::vector<std::string>& argv) {
   const base::Output output = base::run_process({.argv = argv}, base::Deadline::after(20s));
@@ -80,15 +85,46 @@ int node_main(int node) {
   return 0;
 }
 
+// Machines of the second test, by their ranks.
+constexpr int kMachineOfRank[] = {0, 0, 1, 1, 2};
+constexpr int kRanks = 5;
+constexpr int kLostMachine = 2;
+
+// A rank on one of three machines, whose collectives never end by themselves. Says "group" and how
+// its group works; prints how that ended.
+int rank_main(int rank) {
+  const StoreOptions options{
+      .endpoint = "10.88.0.1:29400", .job_id = "machines", .secret = "0123456789abcdef"};
+  const Store store = rank == 0 ? Store::host(options) : Store::connect(options);
+  Group group = make_group(store, {.name = "five", .rank = rank, .size = kRanks, .timeout = 60s});
+  group.barrier();
+  std::cout << "group " << group.backend_name() << std::endl;
+  await_line();
+  std::string message = "no error";
+  try {
+    for (;;) {
+      at::Tensor x = at::ones({100'003});
+      group.all_reduce(x, {.timeout = 30s});
+    }
+  } catch (const PeerLostError& error) {
+    message = error.what();
+  }
+  std::cout << message << std::endl;
+  await_line();  // its end would tell the others, too
+  return 0;
+}
+
 // A node, and its two pipes.
 struct Node {
-  explicit Node(int number) {
+  explicit Node(int number)
+      : Node({.argv = {"/proc/self/exe"}, .env = {{kNodeVariable, std::to_string(number)}}}) {}
+
+  explicit Node(base::ProcessOptions options) {
     base::FdPair in = base::make_pipe();
     base::FdPair out = base::make_pipe();
-    process = base::Process({.argv = {"/proc/self/exe"},
-                             .env = {{kNodeVariable, std::to_string(number)}},
-                             .stdin_fd = in.read.get(),
-                             .stdout_fd = out.write.get()});
+    options.stdin_fd = in.read.get();
+    options.stdout_fd = out.write.get();
+    process = base::Process(std::move(options));
     input = std::move(in.write);
     output = std::move(out.read);
   }
@@ -141,13 +177,48 @@ TEST(Link, ThatIsCutBecomesAnErrorOnBothSides) {
   }
 }
 
+// The three machines reduce together, two ranks on the first two and one on the third, whose cable
+// goes.
+TEST(Link, OfOneMachineOfThreeEndsAllCollectivesAndNamesIt) {
+  LOCKSTEP_NEEDS("namespaces", test::nodes_refusal());
+  test::TestNodes machines(3);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  std::vector<Node> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back(machines.inside(
+        kMachineOfRank[rank], {.argv = {self}, .env = {{kRankVariable, std::to_string(rank)}}}));
+  }
+  for (const Node& rank : ranks) {
+    ASSERT_EQ(rank.line(), "group hierarchical");
+  }
+  for (const Node& rank : ranks) {
+    rank.go_on();
+  }
+  const auto cut = std::chrono::steady_clock::now();
+  machines.cut_link(kLostMachine);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::string message = ranks[static_cast<size_t>(rank)].line();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - cut;
+    EXPECT_LT(took.count(), 5) << message;  // three, and time to be told on a busy host
+    EXPECT_THAT(message, HasSubstr("gone")) << "rank " << rank;
+    if (kMachineOfRank[rank] != kLostMachine) {
+      EXPECT_THAT(message, HasSubstr("rank 4")) << "rank " << rank;
+      EXPECT_THAT(message, HasSubstr("node2")) << "rank " << rank;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  if (const auto node = lockstep::base::Env().integer(lockstep::kNodeVariable, 0, 1)) {
+  const lockstep::base::Env env;
+  const auto node = env.integer(lockstep::kNodeVariable, 0, 1);
+  const auto rank = env.integer(lockstep::kRankVariable, 0, lockstep::kRanks - 1);
+  if (node || rank) {
     try {
-      return lockstep::node_main(static_cast<int>(*node));
+      return node ? lockstep::node_main(static_cast<int>(*node))
+                  : lockstep::rank_main(static_cast<int>(*rank));
     } catch (const std::exception& error) {
       std::cout << error.what() << std::endl;
       return 1;
