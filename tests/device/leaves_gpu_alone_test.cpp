@@ -86,9 +86,9 @@ TEST_F(LeavesGpuAlone, WhoeverAsksForTheCpu) {
 // One sentence with both versions: in the log where the CPU will do, as an error where it will not.
 TEST(ADriver, ThatIsTooOldIsTold) {
   const auto run = [](const char* device, const char* version) {
-    return base::run_process({.argv = with({LOCKSTEP_BIN_DIR "/lockstep"},
+    return base::run_process({.argv = with({testing_support::in_build("lockstep")},
                                            train({"--set", std::string("train.device=") + device})),
-                              .env = {{"LD_LIBRARY_PATH", LOCKSTEP_BIN_DIR "/fake_driver"},
+                              .env = {{"LD_LIBRARY_PATH", testing_support::in_build("fake_driver")},
                                       {"LOCKSTEP_TEST_DRIVER_CUDA", version},
                                       {"LOCKSTEP_DEVICE", "auto"}}},
                              base::Deadline::after(kPatience));

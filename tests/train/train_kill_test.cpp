@@ -13,23 +13,12 @@
 #include "base/env.h"
 #include "support/job.h"
 #include "support/paths.h"
+#include "train/killed_run.h"
 
 namespace lockstep::test {
 namespace {
 
 const std::string kProgram = testing_support::in_build("kill_job");
-
-// "step 7 00ab" -> {7, "00ab"}, of every such line.
-std::map<int, std::string> hashes(const std::string& text, const std::string& word) {
-  std::map<int, std::string> found;
-  for (const std::string& line : lines(text)) {
-    if (line.starts_with(word + " ")) {
-      const size_t blank = line.find(' ', word.size() + 1);
-      found[std::stoi(line.substr(word.size() + 1))] = line.substr(blank + 1);
-    }
-  }
-  return found;
-}
 
 bool is_writing(const std::string& folder) {
   std::error_code ignored;
