@@ -13,6 +13,8 @@
 #include "data/data_support.h"
 #include "formats/token_file.h"
 #include "support/refusal.h"
+#include "support/service.h"
+#include "support/small_disk.h"
 #include "support/temp_folder.h"
 
 namespace lockstep {
@@ -178,6 +180,56 @@ TEST(Tokenize, IsDoneOnceAndAgainWhenSomethingChanged) {
   EXPECT_FALSE(tokens_are_current(options));
   tokenize(options, 1);
   EXPECT_TRUE(tokens_are_current(options));
+}
+
+// A token has four bytes while it is in a share, and two in the file.
+TEST(Tokenize, AFullDiskIsNamedAndLeavesNoHalfFile) {
+  LOCKSTEP_NEEDS("namespaces", test::disk_refusal());
+  const TempFolder folder;
+  fs::create_directory(folder.at("disk"));
+  std::string text;
+  for (int i = 0; i < 150'000; ++i) {
+    text += i % 3 == 0 ? "word " : "words, ";
+  }
+  TokenizeOptions options{.inputs = {folder.file("a.txt", "one two three")},
+                          .tokenizer = golden_tokenizer("uncased"),
+                          .output = folder.at("disk/a.bin")};
+  const auto files = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder.at("disk"))) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const auto full = ThrowsMessage<IoError>(
+      ::testing::AllOf(HasSubstr(options.output), HasSubstr("No space left on device")));
+  options.inputs = {folder.file("b.txt", text)};
+  tokenize(options, 1);
+  const size_t num_tokens = all_ids(options.output).size();
+  fs::remove(options.output);
+  fs::remove(options.output + ".json");
+  for (const size_t bytes_per_token : {2, 5}) {  // for half of a share; for one, but no file more
+    SCOPED_TRACE(bytes_per_token);
+    const std::string size = fmt::format("{}k", num_tokens * bytes_per_token / 1024);
+    options.inputs = {folder.at("a.txt")};
+    test::run_on_disk({.folder = folder.at("disk"), .size = size}, [&] {
+      tokenize(options, 1);
+      const auto before = all_ids(options.output);
+      options.inputs = {folder.at("b.txt")};
+      EXPECT_THAT([&] { tokenize(options, 1); }, full);
+      EXPECT_EQ(all_ids(options.output), before) << "what was there stays whole";
+      EXPECT_FALSE(tokens_are_current(options));
+      for (const std::string& name : files()) {
+        EXPECT_EQ(name.find("lockstep-part"), std::string::npos) << name;
+      }
+      // With a text that fits, all is well again.
+      options.inputs = {folder.file("c.txt", "four five")};
+      tokenize(options, 1);
+      EXPECT_TRUE(tokens_are_current(options));
+      EXPECT_THAT(files(), ElementsAre("a.bin", "a.bin.json"));
+    });
+  }
 }
 
 TEST(Tokenize, SaysWhatIsWrong) {

@@ -22,7 +22,7 @@ using testing::Not;
 using testing::ThrowsMessage;
 using Variables = std::map<std::string, std::string>;
 
-// "https://127.0.0.1:4123" -> "https://localhost:4123", whose buckets have names of their own there.
+// "https://127.0.0.1:4123" -> "https://localhost:4123", where buckets have names of their own.
 std::string by_name(const std::string& endpoint) {
   const std::string address = "127.0.0.1";
   const size_t at = endpoint.find(address);

@@ -11,6 +11,7 @@
 #include "base/unique_fd.h"
 #include "support/paths.h"
 #include "support/service.h"
+#include "support/small_disk.h"
 #include "support/temp_folder.h"
 #include "train/program.h"
 
@@ -108,6 +109,26 @@ TEST(EvalRun, ExportsWhatOthersRead) {
                                  {"--set", "model.pretrained=" + folder.at("hub"), "--set",
                                   "train.max_steps=1", "--set", "train.lr=0"}));
   EXPECT_NEAR(again["held_out_loss"], answer({"eval", folder.at("runs"), "--json"})["loss"], 1e-5);
+}
+
+TEST(EvalRun, AnExportToAFullDiskIsOneSentenceAndLeavesNothing) {
+  LOCKSTEP_NEEDS("namespaces", test::disk_refusal());
+  const test::TempFolder folder;
+  std::filesystem::create_directory(folder.at("disk"));
+  answer(with(tiny_language("gpt2", folder.at("runs")), {"--set", "train.max_steps=1"}));
+  for (const char* name : {"model.pth", "model.safetensors", "hub"}) {
+    SCOPED_TRACE(name);
+    const std::string path = folder.at("disk") + "/" + name;
+    const base::Output output = base::run_process(
+        {.argv = test::on_disk({.folder = folder.at("disk"), .size = "16k"},
+                               {kProgram, "eval", folder.at("runs"), "--export", path})},
+        base::Deadline::after(std::chrono::seconds(60)));
+    EXPECT_EQ(output.status.code, 1) << output.err;
+    EXPECT_THAT(output.err, AllOf(StartsWith("lockstep eval: "), HasSubstr(path),
+                                  HasSubstr("No space left on device")));
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+    EXPECT_TRUE(output.out.ends_with("left:\n")) << output.out;
+  }
 }
 
 TEST(EvalRun, AnExportWhoseNameHasADotIsTakenForAFileUnlessItEndsWithASlash) {
