@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "support/nodes.h"
+#include "support/paths.h"
 #include "support/service.h"
 #include "support/small_disk.h"
-#include "support/paths.h"
 #include "train/places/places.h"
 
 namespace lockstep::test {
