@@ -98,6 +98,36 @@ int try_connect(const addrinfo& address, Deadline deadline, UniqueFd& out) {
   return 0;
 }
 
+enum class Refusal { IsTriedAgain, IsFinal };
+
+UniqueFd connect_until(const Endpoint& peer, Deadline deadline, Refusal refusal) {
+  using namespace std::chrono_literals;
+  for (auto pause = 1ms;; pause = std::min<std::chrono::milliseconds>(pause * 2, 100ms)) {
+    const AddressList list = resolve(peer, 0);
+    int error = 0;
+    for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+      UniqueFd fd;
+      error = try_connect(*address, deadline, fd);
+      if (error == 0) {
+        return fd;
+      }
+    }
+    if (error == ECONNREFUSED && refusal == Refusal::IsFinal) {
+      throw PeerLostError("nobody listens on {} any more", peer.text());
+    }
+    if (error != ECONNREFUSED && error != ETIMEDOUT && error != EHOSTUNREACH) {
+      throw IoError("cannot connect to {}: {}", peer.text(), errno_text(error));
+    }
+    if (deadline.remaining() <= pause) {
+      throw TimeoutError(
+          "cannot connect to {}: {}; nothing answered before the deadline: is the "
+          "process that listens there running, and does a firewall let us through?",
+          peer.text(), errno_text(error));
+    }
+    std::this_thread::sleep_for(pause);  // back-off between attempts, bounded by the deadline
+  }
+}
+
 }  // namespace
 
 std::string Endpoint::text() const {
@@ -123,28 +153,11 @@ Endpoint Endpoint::parse(const std::string& text, const std::string& what) {
 }
 
 Socket Socket::connect(const Endpoint& peer, Deadline deadline) {
-  using namespace std::chrono_literals;
-  for (auto pause = 1ms;; pause = std::min<std::chrono::milliseconds>(pause * 2, 100ms)) {
-    const AddressList list = resolve(peer, 0);
-    int error = 0;
-    for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
-      UniqueFd fd;
-      error = try_connect(*address, deadline, fd);
-      if (error == 0) {
-        return Socket(std::move(fd));
-      }
-    }
-    if (error != ECONNREFUSED && error != ETIMEDOUT && error != EHOSTUNREACH) {
-      throw IoError("cannot connect to {}: {}", peer.text(), errno_text(error));
-    }
-    if (deadline.remaining() <= pause) {
-      throw TimeoutError(
-          "cannot connect to {}: {}; nothing answered before the deadline: is the "
-          "process that listens there running, and does a firewall let us through?",
-          peer.text(), errno_text(error));
-    }
-    std::this_thread::sleep_for(pause);  // back-off between attempts, bounded by the deadline
-  }
+  return Socket(connect_until(peer, deadline, Refusal::IsTriedAgain));
+}
+
+Socket Socket::connect_again(const Endpoint& peer, Deadline deadline) {
+  return Socket(connect_until(peer, deadline, Refusal::IsFinal));
 }
 
 void Socket::send(const void* bytes, size_t size, Deadline deadline) {

@@ -35,6 +35,10 @@ class Socket {
   // that is about to start is an ordinary thing at the start of a job).
   static Socket connect(const Endpoint& peer, Deadline deadline);
 
+  // The same where a server has been before. If its host refuses now, nobody listens there any
+  // more: throws PeerLostError at once.
+  static Socket connect_again(const Endpoint& peer, Deadline deadline);
+
   void send(const void* bytes, size_t size, Deadline deadline);
   // As send(), but at the deadline returns how much of it went out.
   size_t send_until(const void* bytes, size_t size, Deadline deadline);

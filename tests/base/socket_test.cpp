@@ -103,6 +103,20 @@ TEST(Socket, ConnectWaitsForAServerThatIsStarting) {
   EXPECT_TRUE(static_cast<bool>(base::Socket::connect(later, base::Deadline::after(10s))));
 }
 
+TEST(Socket, ConnectAgainDoesNotWaitForAServerThatIsGone) {
+  base::Endpoint endpoint;
+  {
+    const base::Listener listener({"127.0.0.1", 0});
+    endpoint = listener.endpoint();
+    EXPECT_TRUE(base::Socket::connect_again(endpoint, base::Deadline::after(20s)));
+  }
+  const auto begin = base::Clock::now();
+  EXPECT_THAT(
+      [&] { base::Socket::connect_again(endpoint, base::Deadline::after(20s)); },
+      ::testing::ThrowsMessage<PeerLostError>(HasSubstr("nobody listens on " + endpoint.text())));
+  EXPECT_LT(base::Clock::now() - begin, 10s);
+}
+
 TEST(Socket, ShutdownWakesAReader) {
   base::Listener listener({"127.0.0.1", 0});
   base::Socket client = base::Socket::connect(listener.endpoint(), base::Deadline::after(10s));

@@ -73,7 +73,7 @@ void HeadLink::break_off() {
 }
 
 void HeadLink::resume(base::Deadline deadline) {
-  base::Socket socket = base::Socket::connect(options_.head, deadline);
+  base::Socket socket = base::Socket::connect_again(options_.head, deadline);
   std::string unread;
   base::store::greet(socket,
                      {options_.head, base::store::agent_scope(options_.job_id), options_.secret},

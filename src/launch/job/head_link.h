@@ -40,7 +40,8 @@ class HeadLink {
 
   bool is_broken() const { return !socket_; }
   void break_off();  // for a connection through which nothing comes: a new one may work
-  // Throws as the constructor does; UsageError if the head has given this member up.
+  // Throws as the constructor does; UsageError if the head has given this member up, and
+  // PeerLostError if its host is there and it is not.
   void resume(base::Deadline deadline);
 
   // The address of this host by which it reaches the head.

@@ -113,6 +113,11 @@ void Leader::mend_link() {
   } catch (const UsageError& error) {
     lose_head(error.what());
     return;
+  } catch (const PeerLostError& error) {
+    // A process that is killed before it has read everything ends its connections by a reset, as a
+    // link that fails may. What listened for the job's whole life and does not now has ended.
+    lose_head(error.what());
+    return;
   } catch (const Error& error) {  // not yet
     log::debug("run", "the head of the job cannot be reached: {}", error.what());
   }

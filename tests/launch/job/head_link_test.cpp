@@ -126,6 +126,31 @@ TEST_F(HeadLinkTest, TheHeadsNameIsLookedUpOnce) {
   }
 }
 
+// A process that is killed before it has read all that came ends its connections by a reset.
+TEST_F(HeadLinkTest, AHeadThatWasKilledBeforeItReadAllIsLostAtOnce) {
+  auto server = std::make_unique<base::StoreServer>(
+      base::StoreServerOptions{.job_id = "killed", .secret = "secret", .lost_after = 20s});
+  listen(*server);
+  const base::Endpoint endpoint = server->endpoint();
+  auto joining = std::async(std::launch::async, [&] {
+    return std::make_unique<launch::HeadLink>(
+        launch::HeadLinkOptions{.head = endpoint, .job_id = "killed", .secret = "secret"}, soon());
+  });
+  while (joining.wait_for(1ms) != std::future_status::ready) {
+    server->serve();
+  }
+  const auto link = joining.get();
+  say(*link, "which nobody reads");
+  server.reset();
+  const auto begin = base::Clock::now();
+  while (!link->is_broken() && base::Clock::now() - begin < 10s) {
+    link->receive();
+  }
+  ASSERT_TRUE(link->is_broken()) << "a reset, after which it may come back";
+  EXPECT_THROW(link->resume(soon()), PeerLostError);
+  EXPECT_LT(base::Clock::now() - begin, 10s) << "it was to be tried for 20 s";
+}
+
 TEST_F(HeadLinkTest, AnEndIsAnEndAtOnce) {
   auto link = join();
   link.reset();
