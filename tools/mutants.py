@@ -1,235 +1,188 @@
 #!/usr/bin/env python3
-"""How much would the tests notice? Makes small mistakes in areas of src/, one at a time, and runs the areas' tests.
+"""How much would the tests notice? Makes small mistakes in areas of src/, and runs the areas' tests on each.
 
     tools/mutants.py --areas comm,shm --count 80 --seed 1            make them, run the tests, write the report
     tools/mutants.py --areas comm,shm --count 80 --seed 1 --list     only say which mistakes those are
     tools/mutants.py ... --resume                                    go on where the last call was stopped
+    tools/mutants.py ... --again                                     only survivors, on the tests that HEAD has by now
 
 The mistakes are those of tools/tree/mutations.py in the commit HEAD; the same areas, count, seed and commit give the
-same. They are made in a worktree of their own (build/mutants/tree, removed at the end), never in yours. A mistake is
-killed if a test fails or takes three times as long as it should, survives if all pass, or does not compile. Tests of
-an area are those with a source in tests/<area>; --tests comm='comm_unit_test|comm_test' says otherwise.
+same. One build, in a worktree of its own (build/mutants/tree, removed at the end unless --keep), has all of them: the
+environment variable LOCKSTEP_MUTANT=7 makes a process make the seventh. So none are drawn outside of functions'
+bodies, and in constexpr functions. One is killed if a test fails or takes three times as long as it should, survives
+if all pass, or does not compile. A test that fails is run again with the mistake and without: under load, tests may
+fail by themselves.
 
-Results go to build/mutants/mutants.json after each mistake, and at the end as Markdown to --report. Tests run in a
-PID namespace where that can be had: a mistake may call kill(). Exit code 0 whatever survives; 1 if it could not be
-tried.
+An area comm has the sources src/comm and the tests with a source in tests/comm; a+b is area a with the folders of
+both. --tests comm='comm_unit_test|comm_test' names other CTests; --without leaves out those with one of the labels.
+
+Results go to build/mutants/mutants.json after each mistake, and at the end as Markdown to --report. What is written
+there under a survivor, indented, is kept: why no test can see it. Tests run in a PID namespace where that can be had:
+a mistake may call kill(). Exit code 0 whatever survives; 1 if it could not be tried.
 """
 import argparse
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
+import threading
 import time
 from pathlib import Path
 
 from check_tree import NO_TORCH
-from tree import mutations
+from tree import area_tests, mutations
+from tree.area_tests import Failure
+from tree.mutant_build import MutantBuild, git
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = {".h", ".cpp"}
-LEAST_LIMIT_S = 10
-BUILD_LIMIT_S = 1800
 RESULTS = ("killed", "survived", "does not compile")
 
 
-class Failure(Exception):
-    """It cannot be tried; the text says why."""
-
-
-class Bench:
-    """A worktree in which mistakes are made, built and tested; gone with the `with` block."""
-
-    def __init__(self, root, folder, preset, jobs):
-        self.root, self.tree, self.preset, self.jobs = Path(root), Path(folder) / "tree", preset, jobs
-        self.build = self.tree / "build" / preset
-        self.prefix = _namespace()
-
-    def __enter__(self):
-        self._remove()  # what a killed run left
-        self.tree.parent.mkdir(parents=True, exist_ok=True)
-        _git(self.root, "worktree", "add", "--quiet", "--detach", str(self.tree), "HEAD")
-        return self
-
-    def __exit__(self, *_):
-        self._remove()
-
-    def _remove(self):
-        subprocess.run(["git", "-C", self.root, "worktree", "remove", "--force", self.tree], stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, check=False)
-        shutil.rmtree(self.tree, ignore_errors=True)
-        _git(self.root, "worktree", "prune")
-
-    def configure(self):
-        command = ["cmake", "--preset", self.preset, "-DLOCKSTEP_WERROR=OFF"]
-        torch = self.root / ".setup" / "torch"
-        if self.preset == "release":
-            if not torch.is_file():
-                raise Failure(".setup/torch is not there: call make setup first")
-            command.append(f"-DLOCKSTEP_TORCH={torch.read_text().strip()}")
-        code, text = self._run(command, BUILD_LIMIT_S)
-        if code != 0:
-            raise Failure(f"{' '.join(command)} failed:\n{text[-2000:]}")
-
-    def tests_of(self, area):
-        """The test binaries that have a source in the area's folder of tests/."""
-        found = []
-        for line in (self.build / "targets.txt").read_text().splitlines():
-            kind, name, _, sources = line.split("|") if line else ("", "", "", "")
-            if kind == "test" and name not in found and f"tests/{area}/" in sources:
-                found.append(name)
-        built = {line.split("|")[1] for line in (self.build / "tests.txt").read_text().splitlines()
-                 if line and not line.startswith("absent|")}
-        return [name for name in found if name in built]
-
-    def compile(self, targets):
-        """None, or what the compiler said."""
-        code, text = self._run(["cmake", "--build", self.build, "-j", str(self.jobs), "--target", *targets],
-                               BUILD_LIMIT_S)
-        return None if code == 0 else text
-
-    def test(self, name, limit_s):
-        """(whether it passed, seconds)."""
-        begin = time.monotonic()
-        code, text = self._run([*self.prefix, "ctest", "--test-dir", str(self.build), "-R", f"^{re.escape(name)}$",
-                                "--timeout", str(int(limit_s)), "--no-tests=error"], limit_s + 30)
-        if "No tests were found" in text:
-            raise Failure(f"ctest knows no test {name}")
-        return code == 0, time.monotonic() - begin
-
-    def _run(self, command, limit_s):
-        """(exit code, output); all that it started ends with it."""
-        folder = tempfile.mkdtemp(prefix="mutants-")  # short: sockets are made there
-        with subprocess.Popen([str(x) for x in command], cwd=self.tree, stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
-                              env={**os.environ, "TMPDIR": folder}, start_new_session=True) as process:
-            try:
-                text, _ = process.communicate(timeout=limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                text, _ = process.communicate()
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            return process.returncode, text
-
-
-def _namespace():
-    """The command in front of tests: what they start ends with them and cannot signal anything else."""
-    # A shell at its head: it reaps what tests orphan.
-    prefix = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"]
-    try:
-        subprocess.run([*prefix, "true"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return prefix
-    except (OSError, subprocess.CalledProcessError):
-        print("mutants: no PID namespace can be had here; tests run without", file=sys.stderr)
-        return []
-
-
-def _git(root, *arguments):
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Failure(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout
-
-
 def texts_of(root, areas):
-    """{area: {file: text}} of the C++ in src/<area>, as HEAD has it."""
+    """{area: {file: text}} of the C++ of each area's folders of src/, as HEAD has it."""
     found = {}
-    for area in areas:
-        files = [x for x in _git(root, "ls-tree", "-r", "--name-only", "HEAD", f"src/{area}/").splitlines()
-                 if Path(x).suffix in CPP]
+    for area, folders in areas.items():
+        files = [x for folder in folders for x in git(root, "ls-tree", "-r", "--name-only", "HEAD",
+                                                      f"src/{folder}/").splitlines() if Path(x).suffix in CPP]
         if not files:
             raise Failure(f"there is no C++ in src/{area} of HEAD")
-        found[area] = {file: _git(root, "show", f"HEAD:{file}") for file in files}
+        found[area] = {file: git(root, "show", f"HEAD:{file}") for file in files}
     return found
 
 
-def try_all(bench, drawn, record, tests):
-    """Fills record["mutants"], each as soon as it is known; record is saved by its owner after each."""
-    bench.configure()
-    areas = sorted({area for area, _ in drawn})
-    names = {area: tests.get(area) or bench.tests_of(area) for area in areas}
-    for area in areas:
-        if not names[area]:
-            raise Failure(f"no test has a source in tests/{area}; name some with --tests {area}=...")
-    every = sorted({name for area in areas for name in names[area]})
-    print(f"mutants: building {', '.join(every)}", flush=True)
-    if (said := bench.compile(every)) is not None:
-        raise Failure(f"HEAD does not compile:\n{said[-2000:]}")
-    took = {}
-    for name in every:
-        passed, took[name] = bench.test(name, 3600)
-        if not passed:
-            raise Failure(f"{name} fails without a mistake")
-        print(f"mutants: {name} takes {took[name]:.1f} s", flush=True)
-    for number, (area, mutant) in enumerate(drawn[len(record["mutants"]):], len(record["mutants"]) + 1):
+def try_some(build, runner, record, wanted, options, save):
+    """Fills in the results of those of the record's mutants that are `wanted`; save() after each."""
+    build.configure()
+    areas = {x["area"]: options.areas[x["area"]] for x in wanted}
+    tests = {area: named(area_tests.tests_of(build.build, folders, options.without), area, options.tests.get(area))
+             for area, folders in areas.items()}
+    binaries = sorted({x.binary for some in tests.values() for x in some})
+    print(f"mutants: building {', '.join(binaries)}", flush=True)
+    mutants = {x["number"]: mutations.Mutant(*(x[key] for key in mutations.Mutant.__dataclass_fields__))
+               for x in record["mutants"] if x["result"] != "does not compile"}
+    broken = build.compile(binaries, mutants)
+    for mutant in record["mutants"]:
+        if mutant["number"] in broken:
+            mutant.update(result="does not compile", by=None)
+    save()
+
+    def measure(test):
+        if (said := runner.measure(test)) is not None:
+            raise Failure(f"{test.name} fails without a mistake:\n{said[-2000:]}")
+        print(f"mutants: {test.name}: {len(test.cases)} cases in {test.seconds:.1f} s", flush=True)
+
+    def try_it(mutant):
         begin = time.monotonic()
-        result, by = try_one(bench, mutant, sorted(names[area], key=took.get), took)
-        record["mutants"].append({**mutant.as_dict(), "area": area, "result": result, "by": by,
-                                  "seconds": round(time.monotonic() - begin, 1)})
-        print(f"mutants: {number}/{len(drawn)} {mutant.file}:{mutant.line} {mutant.operator}: {result}"
+        by = killer(runner, mutant["number"], mutant["file"], tests[mutant["area"]])
+        if mutant["result"] == "survived" and by:
+            mutant["survived"] = record["commit"]
+        mutant.update(result="killed" if by else "survived", by=by, seconds=round(time.monotonic() - begin, 1))
+        save()
+        print(f"mutants: {mutant['number']} {mutant['file']}:{mutant['line']} {mutant['operator']}: {mutant['result']}"
               + (f" by {by}" if by else ""), flush=True)
-        yield record
+
+    in_turn([(area, x) for area, some in tests.items() for x in some], options.at_once, measure, runner.stop)
+    record["tests"] = {**record.get("tests", {}),
+                       **{area: {x.name: round(x.seconds, 1) for x in some} for area, some in tests.items()}}
+    in_turn([(x["area"], x) for x in wanted if x["number"] not in broken], options.at_once, try_it, runner.stop)
 
 
-def try_one(bench, mutant, names, took):
-    """(result, the test that killed it)."""
-    path = bench.tree / mutant.file
-    original = path.read_bytes()
-    path.write_text(mutant.apply(original.decode()), encoding="utf-8")
+def named(tests, area, names):
+    """Those of the tests that have one of the names, or all."""
+    unknown = set(names or []) - {x.name for x in tests}
+    if unknown:
+        raise Failure(f"--tests {area}={'|'.join(names)}: the area has no test {', '.join(sorted(unknown))}")
+    if not tests:
+        raise Failure(f"no test has a source in tests/{area}; name its folder: --areas {area}+FOLDER")
+    return [x for x in tests if not names or x.name in names]
+
+
+def in_turn(tasks, at_once, work, stop):
+    """Calls work(task) for each (area, task), several at once, but never two of an area: its tests may share a port or
+    a folder. The first exception ends all."""
+    left, busy, failures, condition = list(tasks), set(), [], threading.Condition()
+
+    def take():
+        with condition:
+            while left and not failures:
+                for area, task in left:
+                    if area not in busy:
+                        busy.add(area)
+                        left.remove((area, task))
+                        return area, task
+                condition.wait()
+        return None, None
+
+    def loop():
+        while (taken := take())[0] is not None:
+            try:
+                work(taken[1])
+            except BaseException as failure:  # pylint: disable=broad-except
+                failures.append(failure)
+                stop()
+            with condition:
+                busy.discard(taken[0])
+                condition.notify_all()
+
+    threads = [threading.Thread(target=loop) for _ in range(at_once)]
     try:
-        if bench.compile(names) is not None:
-            return "does not compile", None
-        for name in names:
-            if not bench.test(name, max(LEAST_LIMIT_S, 3 * took[name]))[0]:
-                return "killed", name
-        return "survived", None
-    finally:
-        path.write_bytes(original)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as failure:
+        failures.append(failure)
+        stop()
+        raise
+    if failures:
+        raise failures[0]
 
 
-def report(record):
-    """The results as Markdown."""
-    mutants = record["mutants"]
-    yield "# Mutants"
-    yield ""
-    yield f"What `tools/mutants.py --areas {','.join(record['areas'])} --count {record['count']} --seed " \
-          f"{record['seed']}` found in commit"
-    yield f"{record['commit'][:10]}: small mistakes made one at a time, and whether the area's tests noticed."
-    yield ""
-    yield "| area | tried | killed | survived | did not compile | noticed |"
-    yield "|---|---|---|---|---|---|"
-    for area in [*sorted({x["area"] for x in mutants}), "all"]:
-        of_area = [x for x in mutants if area in (x["area"], "all")]
-        killed, survived, broken = (sum(x["result"] == result for x in of_area) for result in RESULTS)
-        noticed = f"{100 * killed // (killed + survived)} %" if killed + survived else "-"
-        yield f"| {area} | {len(of_area)} | {killed} | {survived} | {broken} | {noticed} |"
-    yield ""
-    yield "## Survivors"
-    survivors = sorted((x for x in mutants if x["result"] == "survived"), key=lambda x: (x["file"], x["line"]))
-    for mutant in survivors:
-        before, after = (" ".join(mutant[side].split()).replace("`", "'") for side in ("before", "after"))
-        yield f"- `{mutant['file']}:{mutant['line']}` {mutant['operator']}:"
-        yield f"  `{before}`" + (f" for `{after}`" if after.strip(";") else " dropped")
-    if not survivors:
-        yield "None."
+def killer(runner, number, file, tests):
+    """The test that notices the mistake, or None. The cases that look as if they were about the file come first."""
+    tests = sorted(tests, key=lambda x: x.seconds)
+    near = {x.name: [] if x.is_part else area_tests.near(x, file) for x in tests}
+    for test in tests:
+        if near[test.name] and (by := noticed(runner, test, number, names=near[test.name])):
+            return by
+    for test in tests:
+        if by := noticed(runner, test, number, but=near[test.name]):
+            return by
+    return None
 
 
-def load(path, wanted, resume):
-    """The record to go on with: the file's if that is wanted and it is of the same draw, else an empty one."""
-    if resume and path.is_file():
-        record = json.loads(path.read_text())
-        differ = [key for key, value in wanted.items() if record.get(key) != value]
-        if differ:
-            raise Failure(f"{path} is of another {', '.join(differ)}; call without --resume")
-        return record
-    return {**wanted, "mutants": []}
+def noticed(runner, test, number, **which):
+    """The test and the case of it that notices the mistake; None if it passes, or fails without the mistake too."""
+    failed = set()
+    for _ in range(2):
+        outcome = runner.run(test, number, **which)
+        if outcome.passed:
+            return None
+        if outcome.case not in {x.name for x in test.cases}:
+            return test.name  # it ended before the first case
+        if runner.run(test, 0, names=[outcome.case]).passed and (
+                outcome.case in failed or not runner.run(test, number, names=[outcome.case]).passed):
+            return f"{test.name}: {outcome.case}"
+        failed.add(outcome.case)
+    return None
+
+
+# --- the record and the report -----------------------------------------------------------------------
+
+
+def load(path, wanted, options, draw):
+    """The record to go on with: the file's if that is wanted and it is of the same draw, else a new one."""
+    if not options.resume and not options.again:
+        return {**wanted, "mutants": [{"number": number, "area": area, **mutant.as_dict(), "result": None, "by": None}
+                                      for number, (area, mutant) in enumerate(draw(), 1)]}
+    if not path.is_file():
+        raise Failure(f"{path} is not there; call without --resume and --again")
+    record = json.loads(path.read_text())
+    differ = [key for key, value in wanted.items() if record.get(key) != value and (key != "commit" or options.resume)]
+    if differ:
+        raise Failure(f"{path} is of another {', '.join(differ)}; call without --resume and --again")
+    return record
 
 
 def save(path, record):
@@ -239,52 +192,132 @@ def save(path, record):
     beside.replace(path)
 
 
-def run(arguments):
-    root, folder = Path(arguments.root), Path(arguments.root) / "build" / "mutants"
-    areas = sorted(set(arguments.areas.split(",")))
-    drawn = mutations.draw(texts_of(root, areas), arguments.count, arguments.seed)
-    if arguments.list:
-        for area, mutant in drawn:
-            print(f"{mutant.file}:{mutant.line}: {mutant.operator}: {mutant.before!r} -> {mutant.after!r}")
+def report(record, reasons):
+    """The results as Markdown."""
+    mutants = [x for x in record["mutants"] if x["result"]]
+    yield "# Mutants"
+    yield ""
+    yield "Small mistakes made one at a time, and whether the area's tests noticed. What found them, in commit"
+    yield f"{record['commit'][:10]}:"
+    yield ""
+    yield "```sh"
+    yield f"tools/mutants.py --areas {record['areas']} --count {record['count']} --seed {record['seed']}"
+    yield "```"
+    yield ""
+    yield "| area | tried | killed | survived | did not compile | noticed |"
+    yield "|---|---|---|---|---|---|"
+    for area in [*sorted({x["area"] for x in mutants}), "all"]:
+        of_area = [x for x in mutants if area in (x["area"], "all")]
+        killed, survived, broken = (sum(x["result"] == result for x in of_area) for result in RESULTS)
+        noticed_part = f"{100 * killed // (killed + survived)} %" if killed + survived else "-"
+        yield f"| {area} | {killed + survived} | {killed} | {survived} | {broken} | {noticed_part} |"
+    yield ""
+    if len(mutants) < len(record["mutants"]):
+        yield f"{len(record['mutants']) - len(mutants)} more were drawn and not tried."
+        yield ""
+    yield "The tests: " + "; ".join(f"{area}: {', '.join(f'`{x}`' for x in tests)}"
+                                    for area, tests in sorted(record.get("tests", {}).items())) + "."
+    yield ""
+    yield "## Survivors"
+    yield from _bullets([x for x in mutants if x["result"] == "survived"], lambda x: reasons.get(_bullet(x), []))
+    yield ""
+    yield "## Survivors that were given a test"
+    yield from _bullets([x for x in mutants if x.get("survived")], lambda x: [f"  `{x['by']}`"])
+
+
+def _bullets(mutants, below):
+    yield ""
+    for mutant in sorted(mutants, key=lambda x: (x["file"], x["line"])):
+        yield _bullet(mutant)
+        yield from below(mutant)
+    if not mutants:
+        yield "None."
+
+
+def _bullet(mutant):
+    before, after = (" ".join(mutant[side].split()).replace("`", "'") for side in ("before", "after"))
+    return f"- {mutant['number']}. `{mutant['file']}:{mutant['line']}` {mutant['operator']}: `{before}`" \
+        + (f" for `{after}`" if mutant["operator"] != "dropped statement" and after else " dropped")
+
+
+def reasons_in(text):
+    """{bullet: the indented lines under it} of a report."""
+    found, last = {}, None
+    for line in text.splitlines():
+        if line.startswith("- "):
+            last = found.setdefault(line, [])
+        elif line.startswith("  ") and last is not None:
+            last.append(line)
+        else:
+            last = None
+    return found
+
+
+def run(options):
+    folder = options.root / "build" / "mutants"
+    path = folder / "mutants.json"
+
+    def draw():
+        return mutations.draw(texts_of(options.root, options.areas), options.count, options.seed)
+
+    if options.list:
+        for number, (_, mutant) in enumerate(draw(), 1):
+            print(f"{number}. {mutant.file}:{mutant.line}: {mutant.operator}: {mutant.before!r} -> {mutant.after!r}")
         return
-    wanted = {"areas": areas, "count": arguments.count, "seed": arguments.seed,
-              "commit": _git(root, "rev-parse", "HEAD").strip()}
-    record = load(folder / "mutants.json", wanted, arguments.resume)
-    tests = {}
-    for given in arguments.tests:
-        area, equals, names = given.partition("=")
-        if not equals or area not in areas:
-            raise Failure(f"--tests {given}: not AREA=TEST|TEST of one of {', '.join(areas)}")
-        tests[area] = names.split("|")
-    preset = arguments.preset or ("core" if set(areas) <= NO_TORCH else "release")
-    if len(record["mutants"]) < len(drawn):
-        with Bench(root, folder, preset, arguments.jobs) as bench:
-            for current in try_all(bench, drawn, record, tests):
-                save(folder / "mutants.json", current)
-    path = Path(arguments.report or folder / "report.md")
-    path.write_text("\n".join(report(record)) + "\n")
+    wanted = {"areas": ",".join("+".join(x) for x in options.areas.values()), "count": options.count,
+              "seed": options.seed, "commit": git(options.root, "rev-parse", "HEAD").strip()}
+    record = load(path, wanted, options, draw)
+    to_try = [x for x in record["mutants"] if x["result"] == ("survived" if options.again else None)]
+    preset = options.preset or ("core" if {x for some in options.areas.values() for x in some} <= NO_TORCH
+                                else "release")
+    if to_try:
+        with MutantBuild(options.root, folder, preset, options.jobs, options.keep) as build:
+            try_some(build, area_tests.Runner(), record, to_try, options, lambda: save(path, record))
+    page = Path(options.report or folder / "report.md")
+    reasons = reasons_in(page.read_text()) if page.is_file() else {}
+    page.write_text("\n".join(report(record, reasons)) + "\n")
     counts = ", ".join(f"{sum(x['result'] == result for x in record['mutants'])} {result}" for result in RESULTS)
-    print(f"mutants: {counts}; {path}")
+    print(f"mutants: {counts}; {page}")
+
+
+def areas_of(text):
+    """{"a": ["a", "b"], "c": ["c"]} of a+b,c"""
+    found = {x.split("+")[0]: x.split("+") for x in sorted(set(text.split(",")))}
+    if not all(re.fullmatch(r"\w+", folder) for folders in found.values() for folder in folders):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as comm,checkpoint+checkpoint_files")
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--areas", required=True, help="folders of src/, with commas between them")
+    parser.add_argument("--areas", required=True, type=areas_of, help="folders of src/, with commas between them")
     parser.add_argument("--count", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tests", action="append", default=[], metavar="AREA=TEST|TEST", help="CTests instead of an "
-                        "area's own")
+    parser.add_argument("--tests", action="append", default=[], metavar="AREA=TEST|TEST", help="CTests instead of all "
+                        "of an area's own")
+    parser.add_argument("--without", default="fuzz,python,slurm,ssh", type=lambda x: x.split(","),
+                        help="labels of CTests that are left out; %(default)s")
     parser.add_argument("--preset", help="of CMake; core if no area needs libtorch, else release")
     parser.add_argument("--jobs", type=int, default=1, help="compilers at once")
+    parser.add_argument("--at-once", type=int, default=1, help="mistakes at once, of different areas")
     parser.add_argument("--report", help="where the Markdown goes; build/mutants/report.md if not given")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="leave the worktree with its build; the next call uses it")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--root", default=ROOT, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser.add_argument("--root", default=ROOT, type=lambda x: Path(x).resolve(), help=argparse.SUPPRESS)
+    options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))  # leaves the `with` block
     try:
-        run(arguments)
+        tests = {}
+        for given in options.tests:
+            area, equals, names = given.partition("=")
+            if not equals or area not in options.areas:
+                raise Failure(f"--tests {given}: not AREA=TEST|TEST of one of {', '.join(options.areas)}")
+            tests[area] = names.split("|")
+        options.tests = tests
+        run(options)
     except Failure as failure:
         sys.exit(f"mutants: {failure}")
     except KeyboardInterrupt:

@@ -1,17 +1,17 @@
-"""tools/mutants.py: which mistakes it draws, and the whole of it on a small repository whose compiler and tests are
-scripts."""
-import json
-import os
-import subprocess
+"""tools/mutants.py: which mistakes it draws, how one build holds them, who is said to have noticed one."""
 import sys
-import tempfile
-import textwrap
+import threading
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
-from tree import mutations  # noqa: E402
+import mutants  # noqa: E402
+from tree import area_tests, functions, mutations  # noqa: E402
+from tree.area_tests import Case, Outcome, Test  # noqa: E402
+from tree.mutant_build import at_fault  # noqa: E402
 
 SAMPLE = """// if (a < b) return 1;
 #include <algorithm>  // 3
@@ -85,6 +85,7 @@ class Mistakes(unittest.TestCase):
             (6, "if (x < least) {"), (15, "bool is_small(std::vector<int>&& x) { return x.size() <= 3; }")})
         self.assertEqual(edits("x = a && f(b || c, d) ? 1 : 2;", "dropped operand"),
                          {(1, "x = a ? 1 : 2;"), (1, "x = a && f(b, d) ? 1 : 2;")})
+        self.assertEqual(edits("x = f(c) || c == 'b';", "dropped operand"), {(1, "x = f(c);")})
 
     def test_extremes(self):
         self.assertEqual(edits(SAMPLE, "min for max"), {(13, "return std::min(x - 1, 0x10);")})
@@ -120,118 +121,194 @@ class Draw(unittest.TestCase):
         self.assertEqual(set(places), {(file, x.line, x.operator) for files in self.TEXTS.values()
                                        for file, text in files.items() for x in mutations.mutants_in(file, text)})
 
+    def test_only_what_runs_is_drawn(self):
+        text = "constexpr int f() { return 1; }\nconst int k = 2;\nint g(int x = 3) { return x + 4; }\n"
+        drawn = mutations.draw({"comm": {"src/comm/a.cpp": text}}, 100, 1)
+        self.assertEqual({(mutant.line, mutant.before) for _, mutant in drawn}, {(3, "4"), (3, "+"), (3, "x + 4")})
 
-# `cmake` configures, and compiles what has no "{}"; `ctest` passes unless a mistake is in line 6 of the file.
-CMAKE = """#!/bin/sh
-if [ "$1" = --preset ]; then
-  mkdir -p "build/$2"
-  printf 'area|comm||src/comm/a.cpp\\ntest|comm_test|base|tests/comm/a_test.cpp\\n' >"build/$2/targets.txt"
-  printf 'test|other_test|base|tests/shm/a_test.cpp\\n' >>"build/$2/targets.txt"
-  printf 'test|gone_test|base|tests/comm/b_test.cpp\\n' >>"build/$2/targets.txt"
-  printf 'gtest|comm_test\\ngtest|other_test\\nabsent|gone_test|why\\n' >"build/$2/tests.txt"
-else
-  echo "$@" >>"$RECORD"
-  ! grep -q 'return {}' src/comm/a.cpp
-fi
+
+PLACES = """namespace lockstep::comm {
+namespace {
+constexpr int kOne = f({1});
+const auto square = [](int x) { return x * x; };
+enum class Kind { A, B };
+std::array<int, 2> pair{{1, 2}};
+template <typename T, int N = 3>
+T first(const std::array<T, N>& all) {  // body
+  auto inner = [&] { return all[0]; };
+  return inner();
+}
+consteval int two() { return 2; }
+}  // namespace
+class Group final : public Base<int(int)> {
+ public:
+  explicit Group(Options options = {1})
+      : options_{options}, call_([this] { run(); }), all_{1, {2}} {  // body
+    start();
+  }
+  bool operator()(int x) const noexcept { return x == 1; }  // body
+  friend bool operator==(const Group& a, const Group& b) { return a.x_ == b.x_; }  // body
+  static constexpr int most() { return 3; }
+  [[nodiscard]] std::function<void()> work() const override { return {}; }  // body
+  struct Slot {
+    int count = 0;
+    void take() { ++count; }  // body
+  };
+
+ private:
+  int x_ = 4;
+  std::vector<int> all_{1, 2};
+};
+Group::Group(int x) try : x_(x) {
+  start();
+} catch (...) {
+  stop();
+}
+Group::~Group() {  // body
+  if (x_) {
+    stop();
+  }
+}
+auto Group::size() -> std::map<int, int> {  // body
+  return {{x_, 1}};
+}
+}  // namespace lockstep::comm
 """
-CTEST = """#!/bin/sh
-pwd >>"$RECORD"
-grep -q 'if (x < least && least != 0) {' src/comm/a.cpp
-"""
 
 
-class Program(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.home = Path(folder.name)
-        self.root, self.record = self.home / "tree", self.home / "record"
-        (self.root / "src/comm").mkdir(parents=True)
-        (self.root / "src/comm/a.cpp").write_text(SAMPLE)
-        (self.root / ".gitignore").write_text("/build/\n/.setup/\n")
-        (self.root / ".setup").mkdir()
-        (self.root / ".setup/torch").write_text("/nowhere\n")
-        (self.home / "bin").mkdir()
-        # No namespace: a test needs none, and not every host gives one.
-        for name, text in (("cmake", CMAKE), ("ctest", CTEST), ("unshare", "#!/bin/sh\nexit 1\n")):
-            (self.home / "bin" / name).write_text(text)
-            (self.home / "bin" / name).chmod(0o755)
-        for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -q -m first"):
-            subprocess.run(["git", "-C", self.root, *command.split()], check=True)
-        # What is not committed is neither tried nor touched.
-        (self.root / "src/comm/a.cpp").write_text("mine\n")
+class Weave(unittest.TestCase):
+    def test_bodies(self):
+        found = functions.bodies(PLACES)
+        self.assertEqual([PLACES.count("\n", 0, x.start) for x in found],
+                         [number for number, line in enumerate(PLACES.split("\n")) if "// body" in line])
+        for body in found:
+            self.assertEqual((PLACES[body.start], PLACES[body.end - 1]), ("{", "}"))
 
-    def run_tool(self, *more, **env):
-        done = subprocess.run(
-            [sys.executable, "-B", TOOLS / "mutants.py", "--root", self.root, "--areas", "comm", *more],
-            capture_output=True, text=True, check=False,
-            env={**os.environ, "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}", "RECORD": str(self.record), **env})
-        self.assertEqual((self.root / "src/comm/a.cpp").read_text(), "mine\n")
-        self.assertFalse((self.root / "build/mutants/tree").exists())
-        listed = subprocess.run(["git", "-C", self.root, "worktree", "list"], capture_output=True, check=True).stdout
-        self.assertEqual(listed.count(b"\n"), 1, listed)
-        return done
+    def test_a_body_has_a_form_for_each_mistake(self):
+        text = "int f(int x) {\n  return x + 1;\n}\nint g() { return 5; }\n"
+        inside = mutations.in_bodies("a.cpp", text)
+        chosen = {7: next(x for x in inside if x.operator == "sign"), 9: next(x for x in inside if x.after == "2")}
+        woven, spans = functions.weave(text, chosen)
+        self.assertEqual(woven, """#include "lockstep_mutant.h"
+int f(int x) { if (::lockstep_mutant(7)) {
+  return x - 1;
+}
+else if (::lockstep_mutant(9)) {
+  return x + 2;
+}
+else {
+  return x + 1;
+} }
+int g() { return 5; }
+""")
+        said = "In file included from x.cpp:1:\n{}: note: f\n../../{}:3: error: no\n"
+        self.assertEqual([at_fault(said.format("src/a.cpp:6:1", f"src/a.cpp:{line}"), {"src/a.cpp": spans})
+                          for line in (1, 2, 4, 5, 7, 8, 10, 11)],
+                         [{9}, {7}, {7}, {9}, {9}, {7, 9}, {7, 9}, {9}])
+        # An error elsewhere: who asked for it is at fault.
+        self.assertEqual(at_fault("src/a.cpp:6:3:   required from here\n/usr/x.h:3:1: error: no\n",
+                                  {"src/a.cpp": spans}), {9})
+        self.assertEqual(at_fault("src/b.cpp:6:3: error: no\n", {"src/a.cpp": spans}), set())
 
-    def results(self):
-        return json.loads((self.root / "build/mutants/mutants.json").read_text())["mutants"]
+    def test_what_does_not_run_or_is_not_as_it_was_is_refused(self):
+        mutant = mutations.mutants_in("a.cpp", "const int k = 2;\n")[0]
+        with self.assertRaisesRegex(ValueError, "mutant 3 is in no function's body"):
+            functions.weave("const int k = 2;\n", {3: mutant})
+        with self.assertRaisesRegex(ValueError, "a.cpp:1 is not what it was"):
+            functions.weave("int f() { return 1 < 2; }\n", {3: mutant})
 
-    def test_killed_survived_and_does_not_compile(self):
-        done = self.run_tool("--count", "100")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for mutant in self.results():
-            wanted = "does not compile" if mutant["operator"] == "return value" else \
-                "killed" if mutant["line"] == 6 else "survived"
-            self.assertEqual(mutant["result"], wanted, mutant)
-            self.assertEqual(mutant["by"], "comm_test" if wanted == "killed" else None)
-        record = self.record.read_text()
-        self.assertIn("--target comm_test\n", record)
-        self.assertNotIn("other_test", record)
-        text = (self.root / "build/mutants/report.md").read_text()
-        self.assertRegex(text, r"\| comm \| (\d+) \| \d+ \| \d+ \| 3 \| \d+ % \|")
-        self.assertIn("- `src/comm/a.cpp:9` dropped statement:\n  `total_ += x;` dropped\n", text)
 
-    def test_other_tests_can_be_named(self):
-        self.assertEqual(self.run_tool("--count", "1", "--tests", "comm=other_test|comm_test").returncode, 0)
-        self.assertIn("--target comm_test other_test\n", self.record.read_text())
-        refused = self.run_tool("--count", "1", "--tests", "shm=other_test")
-        self.assertIn("not AREA=TEST|TEST of one of comm", refused.stderr)
+class Load:
+    """A runner whose tests fail as they are told: {(number, whether it is one case): how often}."""
 
-    def test_a_list_tries_nothing(self):
-        done = self.run_tool("--count", "3", "--list")
-        self.assertEqual(done.stdout.count("src/comm/a.cpp:"), 3)
-        self.assertFalse(self.record.exists())
+    def __init__(self, **failures):
+        self.failures, self.runs = failures, []
 
-    def test_it_goes_on_where_it_was_stopped(self):
-        self.run_tool("--count", "8")
-        whole = self.results()
-        path = self.root / "build/mutants/mutants.json"
-        record = json.loads(path.read_text())
-        record["mutants"] = [{**x, "seconds": 1234.5} for x in record["mutants"][:5]]
-        path.write_text(json.dumps(record))
-        self.run_tool("--count", "8", "--resume")
-        self.assertEqual([x["seconds"] == 1234.5 for x in self.results()], [True] * 5 + [False] * 3)
-        self.assertEqual([x["result"] for x in self.results()], [x["result"] for x in whole])
-        refused = self.run_tool("--count", "9", "--resume")
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn("is of another count", refused.stderr)
+    def run(self, _, number, names=None, but=None):
+        key = ("alone" if names == ["A.B"] else "all") + str(number)
+        self.runs.append((key, but))
+        self.failures[key] = self.failures.get(key, 0) - 1
+        return Outcome(self.failures[key] < 0, "A.B" if self.failures[key] >= 0 else "")
 
-    def test_what_cannot_be_tried_is_said_and_leaves_nothing(self):
-        (self.home / "bin/ctest").write_text("#!/bin/sh\nexit 1\n")
-        self.assertIn("comm_test fails without a mistake", self.run_tool().stderr)
-        (self.home / "bin/cmake").write_text(CMAKE.replace("! grep", "echo no; exit 1; grep"))
-        self.assertIn("HEAD does not compile:\nno", self.run_tool().stderr)
-        (self.home / "bin/cmake").write_text("#!/bin/sh\necho no such preset; exit 1\n")
-        self.assertIn("no such preset", self.run_tool().stderr)
-        (self.root / ".setup/torch").unlink()
-        self.assertIn("call make setup first", self.run_tool().stderr)
 
-    def test_a_signal_leaves_nothing(self):
-        (self.home / "bin/ctest").write_text(textwrap.dedent("""\
-            #!/bin/sh
-            kill -TERM $PPID
-            exec sleep 60
-            """))
-        self.assertEqual(self.run_tool().returncode, 143)
+class Noticed(unittest.TestCase):
+    TEST = Test("comm_test", "comm_test", [], ".", {}, 1.5, [Case("A.B", "a_test", 0.5), Case("C.D", "rail_test", 1)])
+
+    def by(self, **failures):
+        return mutants.noticed(Load(**failures), self.TEST, 7)
+
+    def test_a_failure_counts_if_it_comes_of_the_mistake(self):
+        self.assertEqual(self.by(all7=9, alone7=9), "comm_test: A.B")
+        self.assertIsNone(self.by())
+        self.assertIsNone(self.by(all7=9, alone7=9, alone0=9))  # it fails without the mistake
+        self.assertIsNone(self.by(all7=1))  # it failed once, under load
+        self.assertEqual(self.by(all7=9), "comm_test: A.B")  # only after other cases, but always
+
+    def test_a_test_that_ends_before_a_case_has_noticed(self):
+        class Ended:
+            def run(self, *_, **__):
+                return Outcome(False)
+        self.assertEqual(mutants.noticed(Ended(), self.TEST, 7), "comm_test")
+
+    def test_cases_that_are_near_come_first_and_once(self):
+        runner = Load()
+        self.assertIsNone(mutants.killer(runner, 7, "src/comm/backends/rail.cpp", [self.TEST]))
+        self.assertEqual(runner.runs, [("all7", None), ("all7", ["C.D"])])
+        self.assertEqual(area_tests.near(self.TEST, "src/comm/test.cpp"), [])
+
+    def test_limits(self):
+        self.assertEqual(self.TEST.limit_s(), 10 + 3 * 1.5)
+        self.assertEqual(self.TEST.limit_s(["A.B"]), 10 + 3 * 0.5)
+
+
+class Runs(unittest.TestCase):
+    """Of shell scripts as tests."""
+
+    def run_script(self, script, number=7):
+        with mock.patch.object(area_tests, "LEAST_LIMIT_S", 1):
+            return area_tests.Runner().run(Test("a_test", "a_test", ["sh", "-c", script], "/", {"A": "1"}), number)
+
+    def test_what_a_test_gets(self):
+        self.assertTrue(self.run_script('[ "$LOCKSTEP_MUTANT$A" = 71 ] && [ -w "$TMPDIR" ] && [ "$PWD" = / ]').passed)
+
+    def test_one_that_hangs_is_ended(self):
+        begin = time.monotonic()
+        outcome = self.run_script('echo "[ RUN      ] A.B/1"; echo "$TMPDIR"; sleep 100')
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual((outcome.passed, outcome.case), (False, "A.B/1"))
+        self.assertFalse(Path(outcome.text.split("\n")[1]).exists())
+
+    def test_the_case_that_failed(self):
+        said = "[ RUN      ] A.B/1\n[  FAILED  ] A.B/1, where GetParam() = 3 (1 ms)\n[ RUN      ] C.D"
+        self.assertEqual(self.run_script(f"echo '{said}'; exit 1").case, "A.B/1")
+        self.assertEqual(self.run_script("exit 1").case, "")
+
+    def test_nothing_starts_after_the_end(self):
+        runner = area_tests.Runner()
+        runner.stop()
+        with self.assertRaisesRegex(area_tests.Failure, "stopped"):
+            runner.run(Test("a_test", "a_test", ["true"], "/", {}), 7)
+
+
+class InTurn(unittest.TestCase):
+    def test_never_two_of_an_area(self):
+        both, tried = threading.Barrier(2, timeout=60), []
+
+        def work(task):
+            tried.append(task)
+            if task != "a3":
+                both.wait()  # its partner is of the other area
+        mutants.in_turn([("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"), ("a", "a3")], 2, work, lambda: None)
+        self.assertEqual([set(tried[:2]), set(tried[2:4]), tried[4]], [{"a1", "b1"}, {"a2", "b2"}, "a3"])
+
+    def test_a_failure_ends_all(self):
+        stopped = []
+
+        def work(_):
+            raise area_tests.Failure("no")
+        with self.assertRaisesRegex(area_tests.Failure, "no"):
+            mutants.in_turn([("a", 1), ("a", 2), ("b", 3)], 1, work, lambda: stopped.append(1))
+        self.assertEqual(stopped, [1])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import random
 import re
 from dataclasses import asdict, dataclass
 
+from tree.functions import bodies
 from tree.namespaces import blanked
 
 COMPARISONS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -48,6 +49,13 @@ def mutants_in(file, text):
     return sorted(found, key=lambda x: (x.start, x.operator, x.after))
 
 
+def in_bodies(file, text):
+    """Every mutant of what runs, in order: of the bodies of functions."""
+    spans = [(x.start, x.end) for x in bodies(text)]
+    return [x for x in mutants_in(file, text)
+            if any(start < x.start and x.start + len(x.before) < end for start, end in spans)]
+
+
 def draw(texts, count, seed):
     """`count` mutants of {area: {file: text}}, fewer if there are no more: as many from each area, from each kind of
     mistake, as there can be. The same for the same texts, count and seed."""
@@ -56,7 +64,7 @@ def draw(texts, count, seed):
     for area in sorted(texts):
         by_operator = {}
         for file in sorted(texts[area]):
-            for mutant in mutants_in(file, texts[area][file]):
+            for mutant in in_bodies(file, texts[area][file]):
                 by_operator.setdefault(mutant.operator, []).append(mutant)
         for mutants in by_operator.values():
             source.shuffle(mutants)
@@ -132,9 +140,9 @@ def _returns(code, _):
         yield match.start(1), match.end(1), new
 
 
-def _operands(code, _):
+def _operands(code, text):
     for match in re.finditer(r"(?<=\S)\s(?:&&|\|\|)\s+(?=\S)", code):
-        end = _end_of_operand(code, match.end())
+        end = _end_of_operand(code, text, match.end())
         if end is not None:
             yield match.start(), end, ""
 
@@ -166,7 +174,7 @@ def _closing(code, at):
     return -1
 
 
-def _end_of_operand(code, at):
+def _end_of_operand(code, text, at):
     depth = 0
     for place in range(at, len(code)):
         if code[place] in "([{":
@@ -176,5 +184,5 @@ def _end_of_operand(code, at):
             if depth < 0:
                 return place
         elif depth == 0 and (code[place] in ";,?" or code.startswith(("&&", "||"), place)):
-            return at + len(code[at:place].rstrip())
+            return at + len(text[at:place].rstrip())  # it may end with a literal
     return None
