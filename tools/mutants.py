@@ -55,17 +55,22 @@ def try_some(build, runner, record, wanted, options, save):
     """Fills in the results of those of the record's mutants that are `wanted`; save() after each."""
     build.configure()
     areas = {x["area"]: options.areas[x["area"]] for x in wanted}
-    tests = {area: named(area_tests.tests_of(build.build, folders, options.without), area, options.tests.get(area))
-             for area, folders in areas.items()}
-    binaries = sorted({x.binary for some in tests.values() for x in some})
-    print(f"mutants: building {', '.join(binaries)}", flush=True)
+    binaries = {area: area_tests.binaries_of(build.build, folders, options.without)
+                for area, folders in areas.items()}
+    for area, some in binaries.items():
+        if not some:
+            raise Failure(f"no test has a source in tests/{area}; name its folder: --areas {area}+FOLDER")
+    every = sorted({x for some in binaries.values() for x in some})
+    print(f"mutants: building {', '.join(every)}", flush=True)
     mutants = {x["number"]: mutations.Mutant(*(x[key] for key in mutations.Mutant.__dataclass_fields__))
                for x in record["mutants"] if x["result"] != "does not compile"}
-    broken = build.compile(binaries, mutants)
+    broken = build.compile(every, mutants)
     for mutant in record["mutants"]:
         if mutant["number"] in broken:
             mutant.update(result="does not compile", by=None)
     save()
+    tests = {area: named(area_tests.tests_of(build.build, some, options.without), area, options.tests.get(area))
+             for area, some in binaries.items()}
 
     def measure(test):
         if (said := runner.measure(test)) is not None:
@@ -93,8 +98,6 @@ def named(tests, area, names):
     unknown = set(names or []) - {x.name for x in tests}
     if unknown:
         raise Failure(f"--tests {area}={'|'.join(names)}: the area has no test {', '.join(sorted(unknown))}")
-    if not tests:
-        raise Failure(f"no test has a source in tests/{area}; name its folder: --areas {area}+FOLDER")
     return [x for x in tests if not names or x.name in names]
 
 

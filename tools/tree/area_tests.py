@@ -58,30 +58,45 @@ class Outcome:
     text: str = ""
 
 
-def tests_of(build, folders, without):
-    """The GoogleTest CTests of a build whose binary has a test's source in one of the folders of tests/, but for those
-    with a label in `without`."""
-    build = Path(build)
-    binaries = []
+def binaries_of(build, folders, without):
+    """The binaries of a configured build that have a test's source in one of the folders of tests/, but for those whose
+    CTest has a label in `without`."""
+    left_out = {x["name"] for x in _listed(build) if set(_properties(x).get("LABELS", [])) & set(without)}
+    found = []
     for line in (build / "targets.txt").read_text().splitlines():
         kind, name, _, sources = line.split("|") if line else ("", "", "", "")
         if kind == "test" and any(re.search(rf"\btests/{folder}/[\w/]*_test\.cpp", sources) for folder in folders):
-            binaries.append(name)
-    asked = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True,
-                           check=False)
-    if asked.returncode != 0:
-        raise Failure(f"ctest cannot list the tests of {build}: {asked.stderr.strip()}")
-    kinds = dict(reversed(x.split("|")[:2]) for x in (build / "tests.txt").read_text().splitlines() if x)
+            found.append(name)
+    return [x for x in found if x in _gtests(build) and x not in left_out]
+
+
+def tests_of(build, binaries, without):
+    """The CTests of these binaries, once they are built: before, CTest does not know their commands."""
     found = []
-    for test in json.loads(asked.stdout)["tests"]:
-        command = test.get("command", [])
+    for test in _listed(build):
+        command, properties = test.get("command", []), _properties(test)
         binary = next((Path(x).name for x in command if Path(x).name in binaries), None)
-        properties = {x["name"]: x["value"] for x in test.get("properties", [])}
-        if binary and kinds.get(test["name"]) == "gtest" and not set(properties.get("LABELS", [])) & set(without):
+        if binary and test["name"] in _gtests(build) and not set(properties.get("LABELS", [])) & set(without):
             environment = dict(x.split("=", 1) for x in properties.get("ENVIRONMENT", []))
             found.append(Test(test["name"], binary, [x for x in command if not x.startswith("--gtest_output=")],
                               properties.get("WORKING_DIRECTORY", str(build)), environment))
     return found
+
+
+def _listed(build):
+    asked = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True,
+                           check=False)
+    if asked.returncode != 0:
+        raise Failure(f"ctest cannot list the tests of {build}: {asked.stderr.strip()}")
+    return json.loads(asked.stdout)["tests"]
+
+
+def _properties(test):
+    return {x["name"]: x["value"] for x in test.get("properties", [])}
+
+
+def _gtests(build):
+    return {x.split("|")[1] for x in (build / "tests.txt").read_text().splitlines() if x.startswith("gtest|")}
 
 
 def near(test, source):
