@@ -57,10 +57,10 @@ fi
 """
 # It knows no command of what is not built.
 CTEST = """#!/bin/sh
-[ -f "$2/bin/program" ] || set -- "$1" "$2" not_built
+[ -f "$2/bin/program" ] || no=no_
 cat <<END
 {"tests": [
-  {"name": "comm_test", "${3:+no_}command": ["$HOME/bin/comm_test", "--gtest_output=xml:$HOME/not_here.xml"],
+  {"name": "comm_test", "${no}command": ["$HOME/bin/comm_test", "--gtest_output=xml:$HOME/not_here.xml"],
    "properties": [{"name": "WORKING_DIRECTORY", "value": "$2/bin"}, {"name": "ENVIRONMENT", "value": ["A=1"]}]},
   {"name": "comm_test_on_slurm", "command": ["$HOME/bin/comm_test"],
    "properties": [{"name": "LABELS", "value": ["ranks", "slurm"]}]},
@@ -255,6 +255,8 @@ class Program(unittest.TestCase):
     def test_what_cannot_be_tried_is_said_and_leaves_nothing(self):
         self.script("comm_test", "#!/bin/sh\necho it is so; exit 1\n")
         self.assertIn("comm_test fails without a mistake:\nit is so", self.run_tool().stderr)
+        self.script("comm_test", COMM_TEST.replace("<testcase", "<skipped").replace("exit 1", ""))
+        self.assertIn("no case of comm's tests passes without a mistake", self.run_tool().stderr)
         self.script("cmake", CMAKE.replace("c++ -std", "echo /usr/x.h:3:1: error: no; exit 1; c++"))
         self.assertIn("HEAD does not compile, whatever mistakes it has:\n/usr/x.h:3:1: error: no",
                       self.run_tool().stderr)

@@ -1,5 +1,6 @@
 """tools/mutants.py: which mistakes it draws, how one build holds them, who is said to have noticed one."""
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -224,7 +225,7 @@ class Load:
     def __init__(self, **failures):
         self.failures, self.runs = failures, []
 
-    def run(self, _, number, names=None, but=None):
+    def run(self, _, number, names=None, but=()):
         key = ("alone" if names == ["A.B"] else "all") + str(number)
         self.runs.append((key, but))
         self.failures[key] = self.failures.get(key, 0) - 1
@@ -253,7 +254,7 @@ class Noticed(unittest.TestCase):
     def test_cases_that_are_near_come_first_and_once(self):
         runner = Load()
         self.assertIsNone(mutants.killer(runner, 7, "src/comm/backends/rail.cpp", [self.TEST]))
-        self.assertEqual(runner.runs, [("all7", None), ("all7", ["C.D"])])
+        self.assertEqual(runner.runs, [("all7", ()), ("all7", ["C.D"])])
         self.assertEqual(area_tests.near(self.TEST, "src/comm/test.cpp"), [])
 
     def test_limits(self):
@@ -282,6 +283,30 @@ class Runs(unittest.TestCase):
         said = "[ RUN      ] A.B/1\n[  FAILED  ] A.B/1, where GetParam() = 3 (1 ms)\n[ RUN      ] C.D"
         self.assertEqual(self.run_script(f"echo '{said}'; exit 1").case, "A.B/1")
         self.assertEqual(self.run_script("exit 1").case, "")
+
+    def test_what_fails_without_a_mistake_is_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "test"
+            # A.B fails, C.D the first time only, E.F never.
+            script.write_text("""#!/bin/sh
+for argument; do case "$argument" in --gtest_output=xml:*) output=${argument#*:} ;; esac; done
+[ "$GTEST_FAIL_FAST" = 0 ] || exit 7
+cat >"$output" <<END
+<testsuites><testsuite name="A"><testcase name="B" status="run" file="a.cpp" time="1"><failure/></testcase></testsuite>
+<testsuite name="C"><testcase name="D" status="run" file="c.cpp" time="2">$failure</testcase></testsuite>
+$others</testsuites>
+END
+""".replace("$failure", "$([ -f %s/again ] || echo '<failure/>')" % folder)
+                              .replace("$others", '$([ -f %s/again ] || echo \'<testsuite name="E"><testcase name="F" '
+                                       'status="run" file="e.cpp" time="3"/></testsuite>\'; touch %s/again)'
+                                       % (folder, folder)))
+            script.chmod(0o755)
+            test = Test("a_test", "a_test", [str(script)], "/", {})
+            area_tests.Runner().measure(test)
+        self.assertEqual((test.cases, test.left_out), ([Case("E.F", "e", 3), Case("C.D", "c", 2)], ["A.B"]))
+        self.assertEqual(test.filter_without(["E.F"]), "-E.F:A.B")
+        test.command.append("--gtest_filter=A.*-A.X")
+        self.assertEqual(test.filter_without([]), "A.*-A.X:A.B")
 
     def test_nothing_starts_after_the_end(self):
         runner = area_tests.Runner()

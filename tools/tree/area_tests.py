@@ -39,12 +39,20 @@ class Test:
     folder: str
     environment: dict
     seconds: float = 0
-    cases: list = field(default_factory=list)  # those that ran when nothing was wrong
+    cases: list = field(default_factory=list)  # those that pass without a mistake
+    left_out: list = field(default_factory=list)  # names of those that do not
 
     @property
-    def is_part(self):
-        """Whether it is some cases of a binary, by a filter of its own."""
-        return any(x.startswith(OWN_FILTER) for x in self.command)
+    def filter(self):
+        """That of the command, where it is some cases of a binary."""
+        return next((x.removeprefix(OWN_FILTER) for x in self.command if x.startswith(OWN_FILTER)), "")
+
+    def filter_without(self, names):
+        """Its own filter without some more; "" if it needs none."""
+        names = [*names, *self.left_out]
+        if not names:
+            return self.filter
+        return self.filter + (":" if "-" in self.filter else "-") + ":".join(names)
 
     def limit_s(self, names=None):
         return LEAST_LIMIT_S + 3 * (self.seconds if names is None else sum(x.seconds for x in self.cases
@@ -118,26 +126,27 @@ class Runner:
         self._is_stopped = False
 
     def measure(self, test):
-        """Fills in how long it takes and which cases it has; what it said if it fails."""
-        for _ in range(2):  # a host under load gets a second chance
-            begin = time.monotonic()
-            with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-                result = Path(folder) / "cases.xml"
-                outcome = self._run(test, [f"--gtest_output=xml:{result}"], 0, FIRST_LIMIT_S)
-                if outcome.passed:
-                    test.cases = _cases(result)
-                    test.seconds = time.monotonic() - begin
-                    return None
-        return outcome.text
+        """Fills in how long it takes, which cases it has, and which fail without a mistake, too."""
+        begin = time.monotonic()
+        test.cases, failed = self._cases(test, [])
+        test.seconds = time.monotonic() - begin
+        if failed:  # a host under load gets a second chance
+            passed, test.left_out = self._cases(test, [OWN_FILTER + ":".join(failed)])
+            test.cases += passed
 
-    def run(self, test, number, names=None, but=None):
-        """The test with the mistake `number`: all of it, the cases `names`, or all `but` some."""
-        more = []
-        if names is not None:
-            more = [OWN_FILTER + ":".join(names)]
-        elif but and not test.is_part:
-            more = [OWN_FILTER + "-" + ":".join(but)]
-        return self._run(test, more, number, test.limit_s(names))
+    def _cases(self, test, more):
+        """The cases that passed, and the names of those that failed."""
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            result = Path(folder) / "cases.xml"
+            outcome = self._run(test, [*more, f"--gtest_output=xml:{result}"], 0, FIRST_LIMIT_S)
+            if not result.is_file():
+                raise Failure(f"{test.name} fails without a mistake:\n{outcome.text[-2000:]}")
+            return _read_cases(result)
+
+    def run(self, test, number, names=None, but=()):
+        """The test with the mistake `number`: the cases `names`, or all `but` some."""
+        chosen = test.filter_without(but) if names is None else ":".join(names)
+        return self._run(test, [OWN_FILTER + chosen] if chosen else [], number, test.limit_s(names))
 
     def stop(self):
         """Ends what runs; nothing can be started after it."""
@@ -151,7 +160,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder, \
                 tempfile.TemporaryFile() as said:
             env = {**os.environ, **test.environment, "TMPDIR": folder, "LOCKSTEP_MUTANT": str(number),
-                   "GTEST_FAIL_FAST": "1"}
+                   "GTEST_FAIL_FAST": "1" if number else "0"}
             with self._lock:
                 if self._is_stopped:
                     raise Failure("stopped")
@@ -178,15 +187,17 @@ def _failed_case(text):
     return failed[0] if failed else begun[-1] if begun else ""
 
 
-def _cases(path):
-    """The cases that ran, from GoogleTest's XML."""
-    found = []
+def _read_cases(path):
+    """The cases that passed, and the names of those that failed, from GoogleTest's XML."""
+    passed, failed = [], []
     for suite in ElementTree.parse(path).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
-            if case.get("status") == "run" and case.get("result") != "skipped":
-                found.append(Case(f"{suite.get('name')}.{case.get('name')}", Path(case.get("file", "")).stem,
-                                  float(case.get("time"))))
-    return found
+            name = f"{suite.get('name')}.{case.get('name')}"
+            if case.find("failure") is not None:
+                failed.append(name)
+            elif case.get("status") == "run" and case.get("result") != "skipped":
+                passed.append(Case(name, Path(case.get("file", "")).stem, float(case.get("time"))))
+    return passed, failed
 
 
 def _namespace():
