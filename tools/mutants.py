@@ -3,6 +3,7 @@
 
     tools/mutants.py --areas comm,shm --count 80 --seed 1            make them, run the tests, write the report
     tools/mutants.py --areas comm,shm --count 80 --seed 1 --list     only say which mistakes those are
+    tools/mutants.py ... --only comm                                 some of the areas; --resume tries the others
     tools/mutants.py ... --resume                                    go on where the last call was stopped
     tools/mutants.py ... --again                                     only survivors, on the tests that HEAD has by now
 
@@ -290,7 +291,8 @@ def run(options):
     wanted = {"areas": ",".join("+".join(x) for x in options.areas.values()), "count": options.count,
               "seed": options.seed, "commit": git(options.root, "rev-parse", "HEAD").strip()}
     record = load(path, wanted, options, draw)
-    to_try = [x for x in record["mutants"] if x["result"] == ("survived" if options.again else None)]
+    to_try = [x for x in record["mutants"] if x["result"] == ("survived" if options.again else None)
+              and x["area"] in (options.only or options.areas)]
     preset = options.preset or ("core" if {x for some in options.areas.values() for x in some} <= NO_TORCH
                                 else "release")
     if to_try:
@@ -314,11 +316,12 @@ def areas_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--areas", required=True, type=areas_of, help="folders of src/, with commas between them")
+    parser.add_argument("--only", type=areas_of, help="try those of some of the areas now, the others with --resume")
     parser.add_argument("--count", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tests", action="append", default=[], metavar="AREA=TEST|TEST", help="CTests instead of all "
                         "of an area's own")
-    parser.add_argument("--without", default="fuzz,python,slurm,ssh", type=lambda x: x.split(","),
+    parser.add_argument("--without", default="cuda,fuzz,mpi,python,slurm,ssh", type=lambda x: x.split(","),
                         help="labels of CTests that are left out; %(default)s")
     parser.add_argument("--preset", help="of CMake; core if no area needs libtorch, else release")
     parser.add_argument("--jobs", type=int, default=1, help="compilers at once")

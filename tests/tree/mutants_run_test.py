@@ -206,6 +206,9 @@ class Program(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^\d+\. src/comm_files/b.cpp:1: constant: '1' -> '[02]'$")
         self.assertIn(". src/comm/least.cpp:", done.stdout)
         self.assertIn("there is no C++ in src/nowhere", self.run_tool("--areas", "nowhere").stderr)
+        self.run_tool("--areas", "comm,comm_files", "--count", "4", "--only", "comm")
+        self.assertEqual([(x["area"], bool(x["result"])) for x in self.results()],
+                         [("comm", True), ("comm_files", False)] * 2)
 
     def test_a_list_tries_nothing(self):
         done = self.run_tool("--count", "3", "--list")
