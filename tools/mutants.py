@@ -93,22 +93,27 @@ def try_some(build, runner, record, wanted, options, save):
 
     def try_it(mutant):
         begin = time.monotonic()
-        by = killer(runner, mutant["number"], mutant["file"], [x for x in tests[mutant["area"]] if x.cases])
+        area = mutant["area"]
+        usable = [x for x in tests[area] if x.cases]
+        if not usable:
+            raise Failure(f"no case of {area}'s tests passes without a mistake")
+        by = killer(runner, mutant["number"], mutant["file"], usable)
         with lock:
             if mutant["result"] == "survived" and by:
                 mutant["survived"] = record["commit"]
             mutant.update(result="killed" if by else "survived", by=by, seconds=round(time.monotonic() - begin, 1))
+            record.setdefault("tests", {})[area] = {x.name: x.left_out for x in usable}
             save()
         print(f"mutants: {mutant['number']} {mutant['file']}:{mutant['line']} {mutant['operator']}: {mutant['result']}"
               + (f" by {by}" if by else ""), flush=True)
 
-    in_turn([(area, x) for area, some in tests.items() for x in some], options.at_once, measure, runner.stop)
-    for area, some in tests.items():
-        if not any(x.cases for x in some):
-            raise Failure(f"no case of {area}'s tests passes without a mistake")
-    record["tests"] = {**record.get("tests", {}),
-                       **{area: {x.name: x.left_out for x in some if x.cases} for area, some in tests.items()}}
-    in_turn([(x["area"], x) for x in wanted if x["number"] not in broken], options.at_once, try_it, runner.stop)
+    def work(task):
+        (measure if isinstance(task, area_tests.Test) else try_it)(task)
+
+    # In this order in each area.
+    tasks = [(area, x) for area, some in tests.items() for x in some]
+    tasks += [(x["area"], x) for x in wanted if x["number"] not in broken]
+    in_turn(tasks, options.at_once, work, runner.stop)
 
 
 def named(tests, area, names):
@@ -120,8 +125,8 @@ def named(tests, area, names):
 
 
 def in_turn(tasks, at_once, work, stop):
-    """Calls work(task) for each (area, task), several at once, but never two of an area: its tests may share a port or
-    a folder. The first exception ends all."""
+    """Calls work(task) for each (area, task), several at once, but never two of an area, whose are done in their order:
+    its tests may share a port or a folder. The first exception ends all."""
     left, busy, failures, condition = list(tasks), set(), [], threading.Condition()
 
     def take():
@@ -234,7 +239,7 @@ def report(record, reasons):
         yield f"| {area} | {killed + survived} | {killed} | {survived} | {broken} | {noticed_part} |"
     yield ""
     if len(mutants) < len(record["mutants"]):
-        yield f"{len(record['mutants']) - len(mutants)} more were drawn and not tried."
+        yield f"{len(record['mutants']) - len(mutants)} more were drawn and are not tried yet."
         yield ""
     for area, tests in sorted(record.get("tests", {}).items()):
         yield f"- {area}: " + ", ".join(f"`{x}`" for x in tests)
@@ -261,7 +266,7 @@ def _bullets(mutants, below):
 def _bullet(mutant):
     before, after = (" ".join(mutant[side].split()).replace("`", "'") for side in ("before", "after"))
     return f"- {mutant['number']}. `{mutant['file']}:{mutant['line']}` {mutant['operator']}: `{before}`" \
-        + (f" for `{after}`" if mutant["operator"] != "dropped statement" and after else " dropped")
+        + (f" became `{after}`" if mutant["operator"] != "dropped statement" and after else " dropped")
 
 
 def reasons_in(text):

@@ -100,6 +100,15 @@ TEST(Manifest, AttachmentsThatCannotBeAreRefused) {
   EXPECT_THAT(refused(manifest), HasSubstr("102 attachments"));
 }
 
+TEST(Manifest, AnAttachmentsNameIsLettersDigitsAndThreeSigns) {
+  for (const char* name : {"a", "Z", "0", "my-model_2.json", "-", "_", "a..b"}) {
+    EXPECT_TRUE(checkpoint_files::is_attachment_name(name)) << name;
+  }
+  for (const char* name : {"", ".hidden", "a/b", "a b", "a+b", "\xc3\xa4", "a\n"}) {
+    EXPECT_FALSE(checkpoint_files::is_attachment_name(name)) << name;
+  }
+}
+
 TEST(Manifest, WhatCannotBeIsRefused) {
   checkpoint_files::Manifest manifest = sample();
   manifest.tensors[0].pieces[1].offset_bytes = 4097;

@@ -190,6 +190,23 @@ TEST_F(WeightSetTest, DiffFindsTheLargestDifference) {
                    .is_compared);
 }
 
+TEST_F(WeightSetTest, DiffCountsTheIntegersThatDiffer) {
+  const auto write_integers = [&](const char* file, const std::vector<int32_t>& values) {
+    formats::SafetensorsWriter writer(
+        folder_.at(file), {{.name = "x",
+                            .dtype = formats::DType::I32,
+                            .shape = {static_cast<int64_t>(values.size())}}});
+    writer.append(std::as_bytes(std::span(values)));
+    writer.finish();
+  };
+  write_integers("a", {1, 2, 3, 4, 5});
+  write_integers("b", {1, 2, 7, 4, 500});
+  const formats::WeightDiff diff =
+      formats::diff_weights(open(folder_.at("a")), open(folder_.at("b")));
+  ASSERT_EQ(diff.different.size(), 1u);
+  EXPECT_EQ(diff.different[0].num_different, 2u);
+}
+
 TEST_F(WeightSetTest, DiffComparesFloatsOfTwoTypesByTheirValues) {
   write(folder_.at("a"), "x", {1, -2});
   formats::SafetensorsWriter writer(folder_.at("b"),

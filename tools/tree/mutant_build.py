@@ -22,14 +22,14 @@ class MutantBuild:
     def __init__(self, root, folder, preset, jobs, keep):
         self.root, self.tree, self.preset, self.jobs, self.keep = root, folder / "tree", preset, jobs, keep
         self.build = self.tree / "build" / preset
-        self._texts = {}  # {file: as HEAD has it}
 
     def __enter__(self):
         commit = git(self.root, "rev-parse", "HEAD").strip()
         try:
             if git(self.tree, "rev-parse", "--show-toplevel").strip() != str(self.tree.resolve()):
                 raise Failure("another worktree")
-            git(self.tree, "checkout", "--quiet", "--force", "--detach", commit)
+            if git(self.tree, "rev-parse", "HEAD").strip() != commit:  # else what is built stays so
+                git(self.tree, "checkout", "--quiet", "--force", "--detach", commit)
         except Failure:
             self._remove()
             self.tree.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +82,9 @@ class MutantBuild:
     def _weave(self, mutants):
         """Writes the files with their mutants; returns {file: spans}."""
         found = {}
-        for file in {x.file for x in mutants.values()} | self._texts.keys():
-            path = self.tree / file
-            original = self._texts.setdefault(file, path.read_text())
+        changed = git(self.tree, "diff", "--name-only", "HEAD").splitlines()
+        for file in {x.file for x in mutants.values()} | set(changed):
+            path, original = self.tree / file, git(self.tree, "show", f"HEAD:{file}")
             inside = {number: x for number, x in mutants.items() if x.file == file}
             try:
                 text, found[file] = functions.weave(original, inside) if inside else (original, [])
