@@ -37,6 +37,7 @@ from tree.mutant_build import MutantBuild, git
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = {".h", ".cpp"}
+MOST_SHOWN = 50  # letters of a text in the report
 RESULTS = ("killed", "survived", "does not compile")
 
 
@@ -258,19 +259,20 @@ def _bullets(mutants, below):
     yield ""
     for mutant in sorted(mutants, key=lambda x: (x["file"], x["line"])):
         yield _bullet(mutant)
+        before, after = (" ".join(mutant[side].split()).replace("`", "'") for side in ("before", "after"))
+        before, after = (x if len(x) <= MOST_SHOWN else x[:MOST_SHOWN - 3] + "..." for x in (before, after))
+        yield f"  `{before}`" + (f" became `{after}`" if after.strip(";") else " was dropped")
         yield from below(mutant)
     if not mutants:
         yield "None."
 
 
 def _bullet(mutant):
-    before, after = (" ".join(mutant[side].split()).replace("`", "'") for side in ("before", "after"))
-    return f"- {mutant['number']}. `{mutant['file']}:{mutant['line']}` {mutant['operator']}: `{before}`" \
-        + (f" became `{after}`" if mutant["operator"] != "dropped statement" and after else " dropped")
+    return f"- {mutant['number']}. `{mutant['file']}:{mutant['line']}` {mutant['operator']}:"
 
 
 def reasons_in(text):
-    """{bullet: the indented lines under it} of a report."""
+    """{bullet: the indented lines under it, but for the first, which is the mistake} of a report."""
     found, last = {}, None
     for line in text.splitlines():
         if line.startswith("- "):
@@ -279,7 +281,7 @@ def reasons_in(text):
             last.append(line)
         else:
             last = None
-    return found
+    return {bullet: lines[1:] for bullet, lines in found.items()}
 
 
 def run(options):

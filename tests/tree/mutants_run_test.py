@@ -176,7 +176,7 @@ class Program(unittest.TestCase):
         self.assertRegex(commands[1], r"--build .* --target comm_test -- -k 0$")
         text = (self.root / "build/mutants/report.md").read_text()
         self.assertRegex(text, r"\| comm \| (\d+) \| \d+ \| \d+ \| \d+ \| \d+ % \|")
-        self.assertRegex(text, r"\n- \d+\. `src/comm/least.cpp:5` comparison: `<` became `<=`\n")
+        self.assertRegex(text, r"\n- \d+\. `src/comm/least.cpp:5` comparison:\n  `<` became `<=`\n")
         self.assertFalse((self.home / "not_here.xml").exists())
 
     def test_the_cases_near_the_mistake_come_first(self):
@@ -235,7 +235,7 @@ class Program(unittest.TestCase):
         page = self.root / "build/mutants/report.md"
         self.run_tool("--count", "100", "--keep", keeps=True)
         survivors = [x["number"] for x in self.results() if x["result"] == "survived"]
-        page.write_text(re.sub(r"(- \d+\. `src/comm/least.cpp:5` comparison: `<` became `<=`\n)",
+        page.write_text(re.sub(r"(- \d+\. `src/comm/least.cpp:5` comparison:\n  `<` became `<=`\n)",
                                r"\1  The same: both are x.\n", page.read_text()))
         # "The tests" of the next commit: least(3) is asked for, too.
         self.git("checkout -q -- src")

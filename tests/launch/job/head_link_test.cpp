@@ -3,7 +3,10 @@
 #include "launch/job/head_link.h"
 
 #include <future>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -105,6 +108,25 @@ TEST_F(HeadLinkTest, NothingIsLostOrHeardTwice) {
   EXPECT_EQ(heard_, said);
   EXPECT_EQ(told_, said);
   EXPECT_FALSE(has_gone_);
+}
+
+uint64_t bytes_sent(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info.tcpi_bytes_sent;
+}
+
+// The head is told of many messages at once: thousands of members answer it.
+TEST_F(HeadLinkTest, MessagesAreNotConfirmedOneByOne) {
+  const auto link = join();
+  const uint64_t before = bytes_sent(link->fd());
+  for (int i = 0; i < 10; ++i) {
+    tell(std::to_string(i));
+  }
+  talk(*link, 0, 10);
+  EXPECT_EQ(told_.size(), 10u);
+  EXPECT_LT(bytes_sent(link->fd()) - before, 10 * sizeof(int64_t));
 }
 
 // A link that is cut often cuts off the name server too.
