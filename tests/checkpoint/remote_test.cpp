@@ -124,6 +124,24 @@ TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
   });
 }
 
+// Its manifest is there, and that is what counts; `latest` is the one before.
+TEST_F(RemoteCheckpoints, ASaveThatWasKilledOnceItWasCommittedIsThere) {
+  run(2,
+      [](Group& group) {
+        CheckpointWriter writer(kLocation, group);
+        EXPECT_TRUE(save(writer, 1).committed);
+        group.barrier();
+        checkpoint_files::save_observer = [](checkpoint_files::SavePoint point) {
+          if (point == checkpoint_files::SavePoint::Renamed) {
+            die_now();
+          }
+        };
+        EXPECT_FALSE(save(writer, 2).committed);
+      },
+      {0});
+  run(1, [](Group& group) { EXPECT_EQ(load_newest(kLocation, group), 2); });
+}
+
 void put(const std::string& path, const std::string& text) {
   const auto writer = storage::open_storage(kLocation)->create(path);
   writer->append(text);
