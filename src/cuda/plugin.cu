@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/errors.h"
+#include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/sum_of_squares.h"
 #include "device/plugin_api.h"
@@ -66,7 +67,7 @@ const LockstepKernels kKernels = {
 
 const LockstepCudaPlugin kPlugin = {
     LOCKSTEP_CUDA_PLUGIN_VERSION, pin,       unpin, memory, sum_of_squares,
-    kSquaresScratchBytes,         &kKernels,
+    kSquaresScratchBytes,         &kKernels, &kGraphs,
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // What users call; see reducer_impl.h for the rest.
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 #include <torch/optim/lbfgs.h>
 
@@ -16,6 +16,11 @@
 #include "ddp/verify.h"
 
 namespace lockstep {
+namespace {
+
+constexpr double kClipEpsilon = 1e-6;  // as torch::nn::utils::clip_grad_norm_
+
+}  // namespace
 
 Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, Group group, DdpOptions options)
     : impl_(std::make_shared<Impl>(std::move(module), std::move(group), std::move(options))) {
@@ -104,32 +109,50 @@ void Reducer::set_comm_hook(std::shared_ptr<CommHook> hook) {
   impl_->start();
 }
 
+std::vector<at::Tensor> Reducer::Impl::gradients_to_clip() const {
+  if (optimizer_ != nullptr) {
+    throw UsageError("ddp: clip_grad_norm: step_in_backward has used the gradients already");
+  }
+  std::vector<at::Tensor> gradients;
+  for (const ddp::TrainedParameter& parameter : tensors_.trained) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined()) {
+      gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
+    }
+  }
+  return gradients;
+}
+
 double Reducer::clip_grad_norm(double max_norm) {
   if (max_norm <= 0) {
     throw UsageError("ddp: clip_grad_norm: max_norm = {} must be positive", max_norm);
   }
-  if (impl_->optimizer_ != nullptr) {
-    throw UsageError("ddp: clip_grad_norm: step_in_backward has used the gradients already");
-  }
   const c10::AutoGradMode no_grad(false);
-  const auto values_of = [](const ddp::TrainedParameter& parameter) {
-    const at::Tensor& gradient = parameter.tensor.grad();
-    return gradient.defined() && gradient.is_sparse() ? gradient._values() : gradient;
-  };
-  std::vector<at::Tensor> gradients;
-  for (const ddp::TrainedParameter& parameter : impl_->tensors_.trained) {
-    if (at::Tensor values = values_of(parameter); values.defined()) {
-      gradients.push_back(std::move(values));
-    }
-  }
-  double sum = 0;
-  for (const double norm : ddp::norms_of(gradients)) {
-    sum += norm * norm;
-  }
-  const double norm = std::sqrt(sum);
-  const double scale = max_norm / (norm + 1e-6);
+  const std::vector<at::Tensor> gradients = impl_->gradients_to_clip();
+  const double norm = ddp::norm_of(gradients);
+  const double scale = max_norm / (norm + kClipEpsilon);
   if (scale < 1 && !gradients.empty()) {
     at::_foreach_mul_(gradients, scale);
+  }
+  return norm;
+}
+
+at::Tensor Reducer::clip_grad_norm(const at::Tensor& max_norm) {
+  if (max_norm.defined() && (max_norm.dim() != 0 || max_norm.scalar_type() != at::kDouble)) {
+    throw UsageError(
+        "ddp: clip_grad_norm: max_norm is a {} of {} dimensions; on a device it is a float64 of "
+        "none",
+        c10::toString(max_norm.scalar_type()), max_norm.dim());
+  }
+  const c10::AutoGradMode no_grad(false);
+  const std::vector<at::Tensor> gradients = impl_->gradients_to_clip();
+  if (gradients.empty()) {
+    const at::Device device = impl_->tensors_.parameters.front().second.device();
+    return at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));
+  }
+  at::Tensor norm = ddp::queue_norm(gradients);
+  if (max_norm.defined()) {
+    ddp::queue_scale(gradients, (max_norm / (norm + kClipEpsilon)).clamp_max(1));
   }
   return norm;
 }

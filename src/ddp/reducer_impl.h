@@ -90,6 +90,7 @@ class Reducer::Impl : public std::enable_shared_from_this<Reducer::Impl> {
 
   // reducer.cpp
   void check_optimizer(const torch::optim::Optimizer& optimizer) const;
+  std::vector<at::Tensor> gradients_to_clip() const;
 
   // backward.cpp
   void on_output();

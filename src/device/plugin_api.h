@@ -10,10 +10,24 @@
 #include "device/plugin_kernels.h"
 
 /* Raised with every change of the table. */
-#define LOCKSTEP_CUDA_PLUGIN_VERSION 3
+#define LOCKSTEP_CUDA_PLUGIN_VERSION 4
 #define LOCKSTEP_CUDA_PLUGIN_ENTRY "lockstep_cuda_plugin"
 
 extern "C" {
+
+/* Work of the current device's current stream that is recorded and queued again as a whole, by
+ * at::cuda::CUDAGraph, whose memory is its own. The stream is none of CUDA's default ones. Errors
+ * are libtorch's texts. The rest of the plug-in needs no libtorch; these functions refuse where
+ * libtorch's CUDA library is not loaded. */
+typedef struct LockstepGraphs {
+  /* Recording begins; what other threads ask of CUDA meanwhile does not disturb it. Numbers are
+   * drawn from `generators`, of the type c10::GeneratorImpl: replay() takes their seeds of then. */
+  const char* (*begin)(void** graph, void* const* generators, int32_t num);
+  const char* (*end)(void* graph);
+  const char* (*replay)(void* graph);
+  /* At any time: a recording that has begun and not ended is given up. Null is nothing. */
+  void (*release)(void* graph);
+} LockstepGraphs;
 
 /* Every function returns null, or a text in static or thread-local memory that says what failed. */
 typedef struct LockstepCudaPlugin {
@@ -36,6 +50,7 @@ typedef struct LockstepCudaPlugin {
   size_t squares_scratch_bytes;
 
   const LockstepKernels* kernels; /* of a training step */
+  const LockstepGraphs* graphs;
 } LockstepCudaPlugin;
 
 typedef const LockstepCudaPlugin* (*LockstepCudaPluginEntry)(void);

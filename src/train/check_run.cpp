@@ -98,6 +98,10 @@ const char* name_of(Schedule value) {
   return kNames[static_cast<int>(value)];
 }
 
+const char* name_of(TrainGraph value) {
+  return value == TrainGraph::Auto ? "auto" : "off";
+}
+
 const char* name_of(BadStepRule value) {
   return value == BadStepRule::Skip ? "skip" : "stop";
 }
@@ -119,6 +123,7 @@ std::vector<std::string> describe(const TrainerOptions& options, const TrainerDa
       fmt::format("early_stop = {}", options.early_stop),
       fmt::format("device = {}", setting_name(options.device)),
       fmt::format("deterministic = {}", options.deterministic),
+      fmt::format("graph = {}", name_of(options.graph)),
       fmt::format("precision = {}", name_of(options.precision)),
       fmt::format("seed = {}", options.seed),
       fmt::format("optimizer = {}", name_of(options.optimizer)),

@@ -26,6 +26,11 @@ class Tally {
 
   void clear();
 
+  // What the host has added and not the device; and rows of it that are added without an output,
+  // for outputs that only the device makes anew.
+  const at::Tensor& known() const { return host_; }
+  void add_known(const at::Tensor& rows) { host_ += rows; }
+
  private:
   void add_on_device(int64_t row, const at::Tensor& loss, const Count& counted,
                      const Count& correct);

@@ -13,6 +13,7 @@
 
 #include "base/stopwatch.h"
 #include "comm/agree.h"
+#include "device/graph.h"
 #include "models/parameter_hash.h"
 #include "train/check_run.h"
 #include "train/data_fingerprint.h"
@@ -87,6 +88,7 @@ class Trainer::Impl {
   TrainResult run() {
     const base::Stopwatch time;
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const device::OnStream on_stream(stream());
     const train::DeviceSettings settings(device_, options_);
     if (!options_.checkpoint_dir.empty() && options_.data_fingerprint.empty()) {
       options_.data_fingerprint = train::fingerprint_samples(data_, group_);
@@ -116,6 +118,7 @@ class Trainer::Impl {
           "the trainer held-out data when you make it");
     }
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    const device::OnStream on_stream(stream());
     const train::DeviceSettings settings(device_, options_);
     wait_captured();  // parameters and average change places
     share_buffers();
@@ -146,17 +149,24 @@ class Trainer::Impl {
     device_ = train::choose_device(group_, train::device_choice(options_, checkpoint_));
     progress_.device = train::kind_of(device_);
     const c10::OptionalDeviceGuard current(train::gpu_of(device_));
+    graphs_ = train::choose_graphs(options_, group_, device_);
+    const device::OnStream on_stream(stream());
     const train::DeviceSettings settings(device_, options_);
     const auto set_up = [&] {
       task_.move_to(device_);
       const train::StepRunner::Setting setting{
-          .options = options_, .pieces = pieces_, .device = device_};
+          .options = options_, .pieces = pieces_, .device = device_, .graphs = graphs_};
       runner_ = std::make_unique<train::StepRunner>(task_, group_, setting);
     };
     train::explain_out_of_memory(set_up, [] {
       return train::MemoryAdvice{.what = "the model with its gradients and optimizer",
                                  .way_out = kLargerGpu};
     });
+  }
+
+  // On which everything runs that a graph may hold.
+  std::optional<c10::Stream> stream() const {
+    return graphs_ ? std::optional(graphs_->stream()) : std::nullopt;
   }
 
   // Collective.
@@ -394,6 +404,7 @@ class Trainer::Impl {
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<Checkpoint> checkpoint_;  // the run goes on from it
   at::Device device_ = at::kCPU;
+  std::shared_ptr<device::Graphs> graphs_;  // null: steps are not recorded
   train::Progress progress_;
   train::Pieces pieces_;
   std::unique_ptr<train::DataOrder> order_;

@@ -20,6 +20,7 @@ using NameTable = std::array<std::pair<const char*, Enum>, N>;
 constexpr NameTable<Precision, 3> kPrecisions{{{"float32", Precision::Float32},
                                                {"bfloat16", Precision::BFloat16},
                                                {"float16", Precision::Float16}}};
+constexpr NameTable<TrainGraph, 2> kGraphs{{{"auto", TrainGraph::Auto}, {"off", TrainGraph::Off}}};
 constexpr NameTable<OptimizerKind, 3> kOptimizers{
     {{"adamw", OptimizerKind::AdamW}, {"sgd", OptimizerKind::Sgd}, {"lion", OptimizerKind::Lion}}};
 constexpr NameTable<Schedule, 3> kSchedules{
@@ -65,6 +66,7 @@ void read_step(base::Config& config, TrainerOptions& options) {
   read_small(config, "train.shards", options.shards, {.min = 0, .max = 1 << 16});
   read_choice(config, "train.device", options.device, kTrainDevices);
   config.read("train.deterministic", options.deterministic);
+  read_choice(config, "train.graph", options.graph, kGraphs);
   read_choice(config, "train.precision", options.precision, kPrecisions);
   read_small(config, "train.threads", options.threads, {.min = 0, .max = 1024});
   read_small(config, "train.seed", options.seed, {.min = 0});
@@ -125,8 +127,8 @@ void read_checkpoint(base::Config& config, TrainerOptions& options) {
 }
 
 // Keys that may change between a run and its continuation.
-constexpr const char* kFree[] = {"epochs",  "max_steps", "max_time_s", "early_stop", "device",
-                                 "threads", "workers",   "eval_every", "log_every"};
+constexpr const char* kFree[] = {"epochs", "max_steps", "max_time_s", "early_stop", "device",
+                                 "graph",  "threads",   "workers",    "eval_every", "log_every"};
 
 }  // namespace
 

@@ -89,7 +89,7 @@ class Nvcc(unittest.TestCase):
 
     def calls_all_by(self, compiler):
         """Each source, and the linking."""
-        sources = len(list((options.source / "src/cuda").glob("*.cu")))
+        sources = sum(file.suffix in (".cu", ".cpp") for file in (options.source / "src/cuda").iterdir())
         self.assertGreater(sources, 1)
         self.assertEqual(self.calls(compiler), sources + 1)
 

@@ -1,10 +1,13 @@
 """The CUDA plug-in as a file: what it exports and needs, and what its compiler refuses. No GPU is needed.
 
-    tests/cuda/plugin_test.py --plugin FILE --nvcc PROGRAM --flags FILE [unittest's arguments]
+    tests/cuda/plugin_test.py --plugin FILE --nvcc PROGRAM --flags FILE --symbols HEADER --libtorch FOLDER
+                              [unittest's arguments]
 
---nvcc=  (empty): the plug-in is not built, for want of a compiler; --flags: what it is compiled with, one per line.
+--nvcc=  (empty): the plug-in is not built, for want of a compiler; --flags: what it is compiled with, one per line;
+--symbols: the list of what it takes of libtorch.
 """
 import argparse
+import ctypes
 import os
 import re
 import subprocess
@@ -35,6 +38,12 @@ extern "C" __global__ void __launch_bounds__(1024) keep(float* data, int steps) 
 options = argparse.Namespace()
 
 
+def find_cudart(libtorch):
+    """libtorch's CUDA runtime; else the machine's."""
+    found = sorted(Path(libtorch).parent.rglob("libcudart.so.13"))
+    return str(found[0]) if found else "libcudart.so.13"
+
+
 def output_of(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -55,12 +64,32 @@ class Plugin(unittest.TestCase):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "--wide", "-d", options.plugin))
         self.assertIn("libcudart.so.13", needed)
         self.assertEqual([x for x in needed if not LIBRARIES.fullmatch(x)], [])
-        foreign = []
+        listed = set(re.findall(r'asm\("\.weak (\w+)"\)', Path(options.symbols).read_text()))
+        foreign, of_libtorch = [], set()
         for line in output_of("nm", "-D", "--undefined-only", options.plugin).splitlines():
             kind, symbol = line.split()
-            if not VERSIONS.search(symbol) and not (kind == "w" and symbol in OPTIONAL):
+            if kind == "w" and symbol in listed:
+                of_libtorch.add(symbol)
+            elif not VERSIONS.search(symbol) and not (kind == "w" and symbol in OPTIONAL):
                 foreign.append(symbol)
         self.assertEqual(foreign, [])
+        self.assertEqual(of_libtorch, listed)
+
+    def test_is_loaded_without_libtorch(self):
+        ctypes.CDLL(find_cudart(options.libtorch), mode=ctypes.RTLD_GLOBAL)
+        self.assertTrue(ctypes.CDLL(options.plugin, mode=os.RTLD_NOW).lockstep_cuda_plugin)
+
+    def test_what_it_takes_of_libtorch_is_there(self):
+        listed = set(re.findall(r'asm\("\.weak (\w+)"\)', Path(options.symbols).read_text()))
+        there, missing = set(), []
+        for name in ("c10", "torch_cpu", "c10_cuda", "torch_cuda"):
+            file = Path(options.libtorch) / "lib" / f"lib{name}.so"
+            if file.exists():
+                there |= {x.split()[-1] for x in output_of("nm", "-D", "--defined-only", file).splitlines()}
+            else:
+                missing.append(name)
+        # A libtorch without its CUDA part has what its two other libraries have.
+        self.assertEqual({x for x in listed - there if not missing or "cuda" not in x}, set())
 
     def test_has_no_run_path(self):
         self.assertNotRegex(output_of("readelf", "--wide", "-d", options.plugin), r"\((RPATH|RUNPATH)\)")
@@ -86,5 +115,7 @@ if __name__ == "__main__":
     parser.add_argument("--plugin", required=True)
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--flags", required=True)
+    parser.add_argument("--symbols", required=True)
+    parser.add_argument("--libtorch", required=True)
     options, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])

@@ -2,11 +2,9 @@
 // resume, 16 bits, and what it waits for. Ranks share the GPU.
 #include <cmath>
 #include <cstdlib>
-#include <dlfcn.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +15,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "support/device_waits.h"
 #include "support/fleet.h"
 #include "support/gpu.h"
 #include "support/temp_folder.h"
@@ -37,6 +36,8 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing_support::rank_argument;
 using testing_support::run_ranks;
+using testing_support::sync_debug_mode;
+using testing_support::SyncCounter;
 
 // cuBLAS reads it once, and the first case may not be one that asks for determinism.
 [[maybe_unused]] const int is_set = ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
@@ -309,31 +310,6 @@ TEST_F(CudaTrainer, AutoTakesTheGpuAndLogsItInOneLine) {
   log::set_level(before);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr("device: cuda:0, as train.device = \"auto\": every rank can"));
-}
-
-// Counts libtorch's own warnings about calls that wait for the device.
-class SyncCounter : public c10::WarningHandler {
- public:
-  SyncCounter() : before_(c10::WarningUtils::get_warning_handler()) {
-    c10::WarningUtils::set_warning_handler(this);
-  }
-  ~SyncCounter() override { c10::WarningUtils::set_warning_handler(before_); }
-  void process(const c10::Warning& warning) override {
-    if (warning.msg().find("synchronizing") != std::string::npos) {
-      ++num_syncs;
-    }
-  }
-  int num_syncs = 0;
-
- private:
-  c10::WarningHandler* before_;
-};
-
-// What libtorch keeps of c10::cuda::warning_state(), a variable of its library: 0 says nothing of
-// waits, 1 warns. Null if this libtorch does not show it.
-int* sync_debug_mode() {
-  return static_cast<int*>(
-      ::dlsym(RTLD_DEFAULT, "_ZZN3c104cuda13warning_stateEvE14warning_state_"));
 }
 
 // Between the forward of one step and that of a later one, on the thread that queues the work.

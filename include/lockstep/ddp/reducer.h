@@ -140,6 +140,11 @@ class Reducer {
   // there is nothing left to clip.
   double clip_grad_norm(double max_norm);
 
+  // The same on the device of the gradients, without waiting for it: the limit and the norm are
+  // float64 tensors of no dimension there. An undefined limit is none. If the norm is not finite,
+  // the gradients are of no use afterwards. Throws UsageError for a limit of another type or shape.
+  at::Tensor clip_grad_norm(const at::Tensor& max_norm);
+
   // Collective. Throws DesyncError on every rank, with the name of the first parameter that
   // differs, unless all parameters are the same on all ranks, bit for bit. DdpOptions::verify_every
   // calls it regularly.

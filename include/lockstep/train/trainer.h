@@ -45,6 +45,13 @@
 // UsageError where a rank has none. A run stays on the kind of device that it began on, CPU or GPU,
 // unless `allow_other_bits`. On a GPU a resumed run has the same bits only if `deterministic`.
 //
+// Graphs. On one GPU, Auto records a whole step, from forward() to the update, as one CUDA graph
+// after three steps, and replays it for every batch of the same shapes: the host then queues one
+// thing a step. Your forward() is called for the recording and not for the replays, so it must be
+// all tensor operations on the batch's device: docs/concepts/train.md has what it may not do. What
+// cannot be recorded is queued as without a graph, with the reason in the log. The bits are the
+// same.
+//
 // What it does to the process: it sets libtorch's number of threads and the seeds of its default
 // generators, and it does what DistributedDataParallel does. On a GPU, while the trainer is made,
 // run() or evaluate() is under way, Float32 turns off TF32 and `deterministic` chooses libtorch's
@@ -77,6 +84,7 @@
 namespace lockstep {
 
 enum class TrainDevice { Auto, Cpu, Cuda };           // see "Devices" above
+enum class TrainGraph { Off, Auto };                  // see "Graphs" above
 enum class Precision { Float32, BFloat16, Float16 };  // for autocast; parameters stay float32
 enum class OptimizerKind { AdamW, Sgd, Lion };
 enum class Schedule { Constant, Linear, Cosine };  // after the warm-up, down to min_lr_share
@@ -97,6 +105,7 @@ struct TrainerOptions {
   // A GPU adds in one order: the same bits again, more slowly. An operation that libtorch cannot
   // compute so is a UsageError that names it.
   bool deterministic = false;
+  TrainGraph graph = TrainGraph::Off;
   Precision precision = Precision::Float32;
   int threads = 0;  // per rank; 0 shares the host's cores among the shards there
   uint64_t seed = 1;

@@ -1,9 +1,12 @@
 #include "ddp/device/device_path.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <map>
 
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
@@ -65,24 +68,48 @@ at::Tensor upload(const at::Tensor& tensor, at::Device device) {
   return tensor.pin_memory().to(device, /*non_blocking=*/true);
 }
 
-std::vector<double> norms_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<double> norms;
+double norm_of(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) {
-    return norms;
+    return 0;
   }
-  if (!takes_device_path(tensors.front().device())) {
-    for (const at::Tensor& tensor : tensors) {
-      norms.push_back(at::linalg_vector_norm(tensor, 2).item<double>());
+  if (takes_device_path(tensors.front().device())) {
+    return *queue_norm(tensors).to(at::kCPU).const_data_ptr<double>();
+  }
+  double sum = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto norm = at::linalg_vector_norm(tensor, 2).item<double>();
+    sum += norm * norm;
+  }
+  return std::sqrt(sum);
+}
+
+at::Tensor queue_norm(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> norms = at::_foreach_norm(tensors, 2);
+  const bool is_one_type = std::all_of(norms.begin(), norms.end(), [&](const at::Tensor& norm) {
+    return norm.scalar_type() == norms.front().scalar_type();
+  });
+  if (!is_one_type) {
+    for (at::Tensor& norm : norms) {
+      norm = norm.to(at::kDouble);
     }
-    return norms;
   }
-  std::vector<at::Tensor> wide;
-  for (const at::Tensor& norm : at::_foreach_norm(tensors, 2)) {
-    wide.push_back(norm.to(at::kDouble));
+  return at::stack(norms).to(at::kDouble).square().sum().sqrt();
+}
+
+void queue_scale(const std::vector<at::Tensor>& tensors, const at::Tensor& factor) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors) {
+    by_type[tensor.scalar_type()].push_back(tensor);
   }
-  const at::Tensor read = at::stack(wide).to(at::kCPU);
-  norms.assign(read.const_data_ptr<double>(), read.const_data_ptr<double>() + read.numel());
-  return norms;
+  for (const auto& [type, same] : by_type) {
+    if (type == at::kFloat || type == at::kDouble) {
+      at::_foreach_mul_(same, factor.to(type));
+      continue;
+    }
+    for (const at::Tensor& tensor : same) {  // 16 bits are too few for the factor
+      tensor.copy_(tensor.to(at::kFloat).mul_(factor.to(at::kFloat)));
+    }
+  }
 }
 
 }  // namespace lockstep::ddp

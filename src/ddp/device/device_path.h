@@ -40,7 +40,12 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
 // The values of a CPU tensor on `device`.
 at::Tensor upload(const at::Tensor& tensor, at::Device device);
 
-// Norms of dense tensors as numbers. Waits for the device, once.
-std::vector<double> norms_of(const std::vector<at::Tensor>& tensors);
+// The norm of dense tensors together. Waits for the device, once.
+double norm_of(const std::vector<at::Tensor>& tensors);
+// The same number on the device, float64 of no dimension, without waiting. There is a tensor.
+at::Tensor queue_norm(const std::vector<at::Tensor>& tensors);
+
+// Multiplies dense tensors by a number on their device, of the bits that a number of the host has.
+void queue_scale(const std::vector<at::Tensor>& tensors, const at::Tensor& factor);
 
 }  // namespace lockstep::ddp

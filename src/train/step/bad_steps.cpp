@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -18,9 +19,14 @@ constexpr double kSlowness = 50;       // steps over which the average forgets
 
 }  // namespace
 
+double BadSteps::limit() const {
+  return options_.spike_factor > 0 && num_good_ >= kStepsToLearn
+             ? options_.spike_factor * usual_norm_
+             : std::numeric_limits<double>::infinity();
+}
+
 bool BadSteps::accept(int64_t step, double grad_norm) {
-  const bool is_spike = options_.spike_factor > 0 && num_good_ >= kStepsToLearn &&
-                        grad_norm > options_.spike_factor * usual_norm_;
+  const bool is_spike = std::isfinite(limit()) && grad_norm > limit();
   if (std::isfinite(grad_norm) && !is_spike) {
     num_in_a_row_ = 0;
     ++num_good_;

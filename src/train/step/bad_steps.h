@@ -12,6 +12,9 @@ class BadSteps {
  public:
   explicit BadSteps(const TrainerOptions& options) : options_(options) {}
 
+  // The largest norm that the next step may have; infinity where there is no limit.
+  double limit() const;
+
   // Whether a step with this norm of all gradients may be taken. Throws UsageError where the rule
   // is to stop.
   bool accept(int64_t step, double grad_norm);

@@ -10,6 +10,10 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <lockstep/base/error.h>
+
+#include "ddp/device/device_path.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -76,19 +80,13 @@ class AdamW : public BuiltIn {
   }
 
   void step(double lr) override {
-    const at::NoGradGuard no_grad;
     steps_ += 1;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      Active active(groups_[i].parameters, means_[i], squares_[i]);
-      if (active.parameters.empty()) {
-        continue;
-      }
-      const Tensors steps(active.parameters.size(), steps_);
-      at::_fused_adamw_(active.parameters, active.gradients, active.first, active.second, {}, steps,
-                        lr * groups_[i].lr_scale, options_.beta1, options_.beta2,
-                        groups_[i].weight_decay, options_.eps,
-                        /*amsgrad=*/false, /*maximize=*/false);
-    }
+    update(group_lrs(lr), {});
+  }
+  bool can_be_recorded() const override { return true; }
+  void record_step(const Recorded& numbers) override {
+    steps_ += 1 - numbers.skips;
+    update(numbers.lrs, numbers.skips);
   }
 
   std::vector<NamedTensor> state() const override {
@@ -101,6 +99,23 @@ class AdamW : public BuiltIn {
   }
 
  private:
+  // `Rates` are numbers, or tensors that hold them.
+  template <typename Rates>
+  void update(const Rates& lrs, const std::optional<at::Tensor>& skips) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Active active(groups_[i].parameters, means_[i], squares_[i]);
+      if (active.parameters.empty()) {
+        continue;
+      }
+      const Tensors steps(active.parameters.size(), steps_);
+      at::_fused_adamw_(active.parameters, active.gradients, active.first, active.second, {}, steps,
+                        lrs[i], options_.beta1, options_.beta2, groups_[i].weight_decay,
+                        options_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
+                        /*found_inf=*/skips);
+    }
+  }
+
   TrainerOptions options_;
   at::Tensor steps_;  // of the bias correction
   std::vector<Tensors> means_, squares_;
@@ -115,21 +130,9 @@ class Sgd : public BuiltIn {
     }
   }
 
-  void step(double lr) override {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      Active active(groups_[i].parameters, momenta_[i]);
-      if (active.parameters.empty()) {
-        continue;
-      }
-      // A momentum of zeros is what the first step would make of none.
-      at::_fused_sgd_(active.parameters, active.gradients,
-                      momentum_ == 0 ? Tensors() : active.first, groups_[i].weight_decay, momentum_,
-                      lr * groups_[i].lr_scale, /*dampening=*/0, /*nesterov=*/false,
-                      /*maximize=*/false,
-                      /*is_first_step=*/false);
-    }
-  }
+  void step(double lr) override { update(group_lrs(lr), {}); }
+  bool can_be_recorded() const override { return true; }
+  void record_step(const Recorded& numbers) override { update(numbers.lrs, numbers.skips); }
 
   std::vector<NamedTensor> state() const override {
     std::vector<NamedTensor> state;
@@ -140,6 +143,22 @@ class Sgd : public BuiltIn {
   }
 
  private:
+  template <typename Rates>
+  void update(const Rates& lrs, const std::optional<at::Tensor>& skips) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Active active(groups_[i].parameters, momenta_[i]);
+      if (active.parameters.empty()) {
+        continue;
+      }
+      // A momentum of zeros is what the first step would make of none.
+      at::_fused_sgd_(active.parameters, active.gradients,
+                      momentum_ == 0 ? Tensors() : active.first, groups_[i].weight_decay, momentum_,
+                      lrs[i], /*dampening=*/0, /*nesterov=*/false, /*maximize=*/false,
+                      /*is_first_step=*/false, /*grad_scale=*/{}, /*found_inf=*/skips);
+    }
+  }
+
   double momentum_;
   std::vector<Tensors> momenta_;
 };
@@ -155,6 +174,7 @@ class Lion : public BuiltIn {
 
   void step(double lr) override {
     const at::NoGradGuard no_grad;
+    const std::vector<double> lrs = group_lrs(lr);
     for (size_t i = 0; i < groups_.size(); ++i) {
       Active active(groups_[i].parameters, means_[i]);
       if (active.parameters.empty()) {
@@ -162,9 +182,8 @@ class Lion : public BuiltIn {
       }
       Tensors direction = at::_foreach_lerp(active.first, active.gradients, 1 - options_.beta1);
       at::_foreach_sign_(direction);
-      const double group_lr = lr * groups_[i].lr_scale;
-      at::_foreach_mul_(active.parameters, 1 - group_lr * groups_[i].weight_decay);
-      at::_foreach_add_(active.parameters, direction, -group_lr);
+      at::_foreach_mul_(active.parameters, 1 - lrs[i] * groups_[i].weight_decay);
+      at::_foreach_add_(active.parameters, direction, -lrs[i]);
       at::_foreach_lerp_(active.first, active.gradients, 1 - options_.beta2);
     }
   }
@@ -193,6 +212,20 @@ at::Device Optimizer::device() const {
   return at::kCPU;
 }
 
+void Optimizer::record_step(const Recorded& /*numbers*/) {
+  throw InternalError("this optimizer's step cannot be recorded");
+}
+
+std::vector<double> Optimizer::group_lrs(double lr) const {
+  const bool is_rounded = ddp::takes_device_path(device());
+  std::vector<double> lrs;
+  for (const UpdateGroup& group : groups_) {
+    const double exact = lr * group.lr_scale;
+    lrs.push_back(is_rounded ? static_cast<float>(exact) : exact);
+  }
+  return lrs;
+}
+
 void Optimizer::zero_grad() {
   for (UpdateGroup& group : groups_) {
     for (at::Tensor& parameter : group.parameters) {
@@ -201,18 +234,40 @@ void Optimizer::zero_grad() {
   }
 }
 
-void Optimizer::scale_gradients(double factor) {
-  Tensors gradients;
+std::vector<at::Tensor> Optimizer::gradients() const {
+  std::vector<at::Tensor> gradients;
   for (const UpdateGroup& group : groups_) {
     for (const at::Tensor& parameter : group.parameters) {
-      if (parameter.grad().defined()) {
-        gradients.push_back(parameter.grad());
-      }
+      gradients.push_back(parameter.grad());
     }
   }
+  return gradients;
+}
+
+void Optimizer::use_gradients(const std::vector<at::Tensor>& gradients) {
+  auto next = gradients.begin();
+  for (UpdateGroup& group : groups_) {
+    for (at::Tensor& parameter : group.parameters) {
+      parameter.mutable_grad() = *next++;
+    }
+  }
+}
+
+void Optimizer::scale_gradients(double factor) {
+  const Tensors gradients = defined_gradients();
   if (!gradients.empty()) {
     at::_foreach_mul_(gradients, factor);
   }
+}
+
+void Optimizer::scale_gradients(const at::Tensor& factor) {
+  ddp::queue_scale(defined_gradients(), factor);
+}
+
+std::vector<at::Tensor> Optimizer::defined_gradients() const {
+  std::vector<at::Tensor> all = gradients();
+  std::erase_if(all, [](const at::Tensor& gradient) { return !gradient.defined(); });
+  return all;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const AssignedParameters& parameters,

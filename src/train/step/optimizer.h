@@ -28,6 +28,19 @@ class Optimizer {
   // what the schedule says.
   virtual void step(double lr) = 0;
 
+  // The same for work that is recorded once and replayed with other numbers: these are tensors of
+  // no dimension on the parameters' device. Only where can_be_recorded() says so.
+  struct Recorded {
+    std::vector<at::Tensor> lrs;  // float32: group_lrs()
+    at::Tensor skips;             // float32: 1 changes nothing, 0 steps
+  };
+  virtual bool can_be_recorded() const { return false; }
+  virtual void record_step(const Recorded& numbers);
+
+  // The learning rate of each group in a step with `lr`. On a device it is rounded to the float32
+  // that a recorded step has, so that both have the same bits.
+  std::vector<double> group_lrs(double lr) const;
+
   // The learning rate that a step with `lr` is reported to have.
   virtual double shown_lr(double lr) const { return lr; }
 
@@ -44,12 +57,20 @@ class Optimizer {
 
   void zero_grad();
   void scale_gradients(double factor);
+  void scale_gradients(const at::Tensor& factor);  // a number on the parameters' device
+
+  // The gradients of all parameters, undefined where there is none, and those in their places.
+  std::vector<at::Tensor> gradients() const;
+  void use_gradients(const std::vector<at::Tensor>& gradients);
 
  protected:
   // The groups hold all parameters that are trained.
   explicit Optimizer(std::vector<UpdateGroup> groups) : groups_(std::move(groups)) {}
   at::Device device() const;  // of the parameters
   std::vector<UpdateGroup> groups_;
+
+ private:
+  std::vector<at::Tensor> defined_gradients() const;
 };
 
 // Throws UsageError if there is nothing to train.

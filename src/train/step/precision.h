@@ -35,6 +35,7 @@ class LossScale {
   explicit LossScale(Precision precision);
 
   double value() const { return value_; }
+  bool is_dynamic() const { return is_dynamic_; }
   // Call it after each step. True if the gradient overflowed and the scale was lowered: an ordinary
   // event, unlike an overflow that no lower scale can mend.
   bool update(bool is_finite);

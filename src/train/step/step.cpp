@@ -30,9 +30,7 @@ void seed_generator(at::Device device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-// Dropout and whatever else a model draws, from (seed, step, piece) and nothing before it.
-void seed_generators(at::Device device, uint64_t seed, uint64_t number) {
-  const uint64_t bits = base::Dice(seed ^ kStream, number).bits();
+void seed_generators(at::Device device, uint64_t bits) {
   seed_generator(at::kCPU, bits);
   if (!device.is_cpu()) {
     seed_generator(device, bits);
@@ -94,7 +92,9 @@ StepRunner::StepRunner(TrainingTask& task, Group group, const Setting& setting)
       average_(*module_, options_.ema_decay),
       bad_steps_(options_),
       loss_scale_(options_.precision),
-      seen_(pieces_.num_all) {}
+      seen_(pieces_.num_all) {
+  use_graphs(setting.graphs);
+}
 
 double StepRunner::run(const Inputs& inputs) {
   const auto advice = [&] {
@@ -103,9 +103,16 @@ double StepRunner::run(const Inputs& inputs) {
                         .way_out = smaller_pieces(options_, pieces_.batch_size)};
   };
   const auto step = [&] {
-    return explain_out_of_memory([&] { return take_step(inputs); }, advice);
+    return explain_out_of_memory(
+        [&] { return graphed_ ? take_graphed_step(inputs) : take_eager_step(inputs); }, advice);
   };
   return explain_nondeterminism(step, [&] { return fmt::format("step {}", inputs.step); });
+}
+
+// Dropout and whatever else a model draws comes from (seed, step, piece) and nothing before it.
+uint64_t StepRunner::seed_of(int64_t step, int piece) const {
+  const auto number = static_cast<uint64_t>(step * pieces_.num_all + piece);
+  return base::Dice(options_.seed ^ kStream, number).bits();
 }
 
 void StepRunner::run_pieces(const Inputs& inputs) {
@@ -123,23 +130,18 @@ void StepRunner::run_pieces(const Inputs& inputs) {
   }
 }
 
-double StepRunner::take_step(const Inputs& inputs) {
+double StepRunner::take_eager_step(const Inputs& inputs) {
   run_pieces(inputs);
   const at::NoGradGuard no_grad;
   const double scale = loss_scale_.value();
   const double max_norm =
       options_.clip_norm > 0 ? options_.clip_norm * scale : std::numeric_limits<double>::infinity();
   const double grad_norm = reducer_.clip_grad_norm(max_norm) / scale;
-  if (!std::isfinite(grad_norm)) {
-    find_faults();
-  }
-  const bool is_scale_overflow = loss_scale_.update(std::isfinite(grad_norm));
+  const bool is_taken = accept(inputs.step, grad_norm);
   if (inputs.before_update) {
     inputs.before_update();
   }
-  if (is_scale_overflow) {
-    bad_steps_.count_left_out();
-  } else if (bad_steps_.accept(inputs.step, grad_norm)) {
+  if (is_taken) {
     if (scale != 1) {
       optimizer_->scale_gradients(1 / scale);
     }
@@ -151,6 +153,28 @@ double StepRunner::take_step(const Inputs& inputs) {
   return grad_norm;
 }
 
+// Whether the step is to change the parameters, once its gradient is known. All ranks come to the
+// same answer.
+bool StepRunner::accept(int64_t step, double grad_norm) {
+  if (!std::isfinite(grad_norm)) {
+    find_faults();
+  }
+  if (loss_scale_.update(std::isfinite(grad_norm))) {
+    bad_steps_.count_left_out();
+    return false;
+  }
+  return bad_steps_.accept(step, grad_norm);
+}
+
+at::Tensor StepRunner::scaled(const at::Tensor& loss, const Inputs& inputs) const {
+  const double share = in_tree_ ? 1 : 1.0 / pieces_.num_local;
+  if (inputs.recorder != nullptr && loss_scale_.is_dynamic()) {
+    return loss * (numbers_->loss_scale() * share).to(at::kFloat);
+  }
+  const double factor = share * loss_scale_.value();
+  return factor == 1 ? loss : loss * factor;
+}
+
 void StepRunner::run_piece(int local, const Inputs& inputs) {
   const int piece = pieces_.first + local;
   const bool is_last = local + 1 == pieces_.num_local;
@@ -159,8 +183,11 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
     no_sync.emplace(reducer_);
   }
   const Batch batch = inputs.next_batch();
-  seed_generators(device_, options_.seed,
-                  static_cast<uint64_t>(inputs.step * pieces_.num_all + piece));
+  if (inputs.recorder != nullptr) {
+    inputs.recorder->draw_from(static_cast<size_t>(local));
+  } else {
+    seed_generators(device_, seed_of(inputs.step, piece));
+  }
   TaskOutput output;
   {
     const Autocast autocast(options_.precision, device_.type());
@@ -168,9 +195,7 @@ void StepRunner::run_piece(int local, const Inputs& inputs) {
     output = task_.forward(batch);
     reducer_.end_forward({output.loss});
   }
-  const double share = in_tree_ ? 1 : 1.0 / pieces_.num_local;
-  const double factor = share * loss_scale_.value();
-  (factor == 1 ? output.loss : output.loss * factor).backward();
+  scaled(output.loss, inputs).backward();
   seen_.add(piece, output, batch);
   if (output.find_fault) {
     find_faults_.push_back(std::move(output.find_fault));
