@@ -151,6 +151,23 @@ TEST(ManyNodes, SmallTypesOnTheWireHalveTheBytes) {
   }
 }
 
+// A sum may lose digits; a maximum is one of the numbers that were given.
+TEST(ManyNodes, WhatIsNoSumKeepsItsDigitsOnTheWire) {
+  for (const char* type : {"float16", "bfloat16"}) {
+    SCOPED_TRACE(type);
+    run_ranks(4,
+              [](Group& group) {
+                const at::Tensor values = at::arange(1001, at::kFloat) / 3;
+                const at::Tensor x = values + group.rank();
+                group.all_reduce(x, {.op = ReduceOp::Max});
+                EXPECT_TRUE(x.equal(values + (group.size() - 1)));
+              },
+              {.nodes = 2,
+               .backend = BackendChoice::Hierarchical,
+               .env = {std::string("LOCKSTEP_WIRE=") + type}});
+  }
+}
+
 // Device and inode of every mapping that this process could share with others, one per line.
 std::set<std::string> shared_mappings() {
   std::set<std::string> found;

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "ddp/gradient_arena.h"
 #include "ddp/nets.h"
 #include "support/refusal.h"
 
@@ -76,6 +77,21 @@ TEST(CpuAllocator, ASwitchThatDiffersBetweenRanksOrIsUnknownIsRefused) {
               EXPECT_THAT(refusal(wrap), HasSubstr("replace_cpu_allocator = "));
             },
             {.env = {"LOCKSTEP_CPU_ALLOCATOR=never"}});
+}
+
+// What begins where the cells end is another's.
+TEST(GradientArena, HoldsItsCellsAndNothingBehindThem) {
+  run_ranks(1, [](Group&) {
+    const std::vector<int64_t> cells{5000, 4096};
+    const int64_t room = ddp::GradientArena::room_for(cells);
+    EXPECT_EQ(room, 3 * 4096);
+    const auto arena = ddp::GradientArena::make(at::empty({room}, at::kByte), cells);
+    EXPECT_FALSE(arena->contains(arena->begin() - 1));
+    EXPECT_TRUE(arena->contains(arena->begin()));
+    EXPECT_TRUE(arena->contains(arena->begin() + room - 1));
+    EXPECT_FALSE(arena->contains(arena->begin() + room));
+    arena->retire();
+  });
 }
 
 }  // namespace

@@ -230,6 +230,7 @@ TEST(TrainerScales, AnOverflowOfFloat16sScaleIsNoBadStep) {
                                .workers = 0};
   const TrainResult result = run(task, options, data);
   EXPECT_EQ(result.steps, 48);
+  EXPECT_GT(result.seconds, 0);
   EXPECT_EQ(result.num_bad_steps, 12) << "left out, and counted";
 
   LineTask hopeless;

@@ -6,6 +6,7 @@
 #include <torch/optim.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/train/trainer.h>
 
 #include "support/fleet.h"
@@ -326,6 +327,30 @@ TEST(TrainerOptimizer, TheAverageOfATiedWeightIsWhatIsLoaded) {
   EXPECT_TRUE(raw.net->weight.equal(task.net->weight));
   EXPECT_TRUE(raw.net->last->bias.equal(task.net->last->bias));
   EXPECT_FALSE(judged.net->last->bias.equal(task.net->last->bias));
+}
+
+TEST(TrainerOptimizer, OneRankSaysThatParametersAreLeftOut) {
+  run_ranks(3, [](Group& group) {
+    int num_told = 0;
+    log::set_level(log::Level::Info);
+    log::set_sink([&](log::Level, std::string_view line) {
+      num_told += line.find("1 parameters are in no group of the optimizer") != line.npos ? 1 : 0;
+    });
+    TrainerOptions options = options_of("none");
+    options.groups.clear();
+    options.batch_size = 12;
+    options.shards = 0;
+    options.make_optimizer = [](torch::nn::Module& module) {
+      std::vector<at::Tensor> parameters = module.parameters();
+      parameters.pop_back();
+      return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.1));
+    };
+    test::NetTask task;
+    const Trainer trainer(task, test::points_to_learn(), group, options);
+    log::set_sink({});
+    log::set_level(log::Level::Warn);
+    EXPECT_EQ(num_told, group.rank() == 0 ? 1 : 0);
+  });
 }
 
 }  // namespace

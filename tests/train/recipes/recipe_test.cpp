@@ -120,6 +120,12 @@ TEST(Recipes, AGroupThatIsNotWholeIsNamed) {
           "did you mean train.groups.0.weight_decay?");
 }
 
+TEST(Recipes, TakeAsManyShardsAsTheySay) {
+  EXPECT_EQ(read("recipe = \"cats\"\n[train]\nshards = 65536")->options().shards, 65536);
+  EXPECT_THAT([] { read("recipe = \"cats\"\n[train]\nshards = 65537"); },
+              ThrowsMessage<UsageError>(HasSubstr("train.shards = 65537 is not in [0, 65536]")));
+}
+
 TEST(Recipes, OnlyWhatMakesTheRunIsInItsDescription) {
   const auto description = [](const std::string& more) {
     return read("recipe = \"cats\"\n" + more)->options().description;
