@@ -8,18 +8,21 @@ if(LOCKSTEP_TESTS)
   add_custom_target(check_tests)  # what `make check` runs, and what that starts
 endif()
 
-# Many ranks on few cores, real services, deadlines, compilers: these run alone. Others share the cores.
-set(lockstep_lonely_labels ranks s3 install python perf cuda)
+# Many ranks on few cores, real services, compilers: one of these at a time. What measures, or has the one GPU, runs
+# alone.
+set(lockstep_core_labels ranks s3 install python)
+set(lockstep_lonely_labels perf cuda)
 
 # lockstep_ctest(install_test KIND unittest COMMAND ... LABELS install TIMEOUT 600)
 # KIND: how tools/skips.py finds the cases that were skipped. gtest: in test-results/<name>.xml; unittest: in what
 #   Python's unittest prints with -v; plain: the CTest as a whole is skipped, by the exit code 77, or not at all.
-# SERIAL: alone. LOCKS cores: not beside others that lock the same, although its labels would have it alone.
+# SERIAL: alone. LOCKS cores: not beside others that lock the same; labels may say so, too. WAITS: it hardly computes,
+# so its labels lock nothing.
 # CHECK_ONLY: for `make check`, where a whole run has the same cases elsewhere. NO_CHECK: too slow for it.
 # Without the label cuda it leaves a GPU alone, so that it tests the same everywhere; ANY_DEVICE: its cases pretend
 # GPUs and drivers of their own, and compute on none.
 function(lockstep_ctest name)
-  cmake_parse_arguments(arg "SERIAL;CHECK;NO_CHECK;CHECK_ONLY;ANY_DEVICE" "KIND;TIMEOUT;WORKING_DIRECTORY"
+  cmake_parse_arguments(arg "SERIAL;WAITS;CHECK;NO_CHECK;CHECK_ONLY;ANY_DEVICE" "KIND;TIMEOUT;WORKING_DIRECTORY"
     "COMMAND;LABELS;LOCKS;DEPENDS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "lockstep_ctest(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
@@ -50,17 +53,18 @@ function(lockstep_ctest name)
   if(arg_KIND STREQUAL "plain")
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
+  foreach(label IN LISTS arg_LABELS)
+    if(label IN_LIST lockstep_lonely_labels)
+      set(arg_SERIAL ON)
+    elseif(label IN_LIST lockstep_core_labels AND NOT arg_LOCKS AND NOT arg_WAITS)
+      set(arg_LOCKS cores)
+    endif()
+  endforeach()
   if(arg_LOCKS)
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK "${arg_LOCKS}")
-  else()
-    foreach(label IN LISTS arg_LABELS)
-      if(label IN_LIST lockstep_lonely_labels)
-        set(arg_SERIAL ON)
-      endif()
-    endforeach()
-    if(arg_SERIAL)
-      set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-    endif()
+  endif()
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
 
@@ -69,7 +73,7 @@ endfunction()
 # can start itself as a rank. CHECK_FILTER: the cases that `make check` runs, if not all, as gtest's --gtest_filter.
 # ALONE: sources that share names with others (LockstepUnity.cmake). SERIAL, LOCKS, CHECK, NO_CHECK, ANY_DEVICE: as above.
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH;RANKS;SERIAL;CHECK;NO_CHECK;ANY_DEVICE" "TIMEOUT;CHECK_FILTER"
+  cmake_parse_arguments(arg "TORCH;RANKS;SERIAL;CHECK;NO_CHECK;ANY_DEVICE" "TIMEOUT;CHECK_FILTER;WAITS"
     "USES;SOURCES;ALONE;LABELS;LIBRARIES;LOCKS" ${ARGN})
   lockstep_record(test ${name} "${arg_USES}" "${arg_SOURCES}")
   if(arg_TORCH AND NOT LOCKSTEP_WITH_TORCH)
@@ -116,7 +120,12 @@ function(lockstep_test name)
   elseif(arg_NO_CHECK OR arg_CHECK_FILTER)
     set(whole NO_CHECK)
   endif()
-  lockstep_ctest(${name} COMMAND ${name} ${options} ${whole})
+  set(computes "")
+  if(arg_WAITS)
+    set(computes --gtest_filter=-${arg_WAITS})
+    lockstep_ctest(${name}_waits COMMAND ${name} --gtest_filter=${arg_WAITS} ${options} WAITS NO_CHECK)
+  endif()
+  lockstep_ctest(${name} COMMAND ${name} ${computes} ${options} ${whole})
   if(arg_CHECK_FILTER)
     lockstep_ctest(check_${name} COMMAND ${name} --gtest_filter=${arg_CHECK_FILTER} ${options} CHECK_ONLY)
   endif()
