@@ -20,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using checkpoint_files::SavePoint;
 using test::load_newest;
 using test::save;
 using test::TempFolder;
@@ -44,6 +45,24 @@ class RemoteCheckpoints : public ::testing::Test {
       options.env.push_back(name + "=" + value);
     }
     testing_support::run_ranks(world, body, options);
+  }
+
+  // Two ranks: the first save is whole, in the second rank 0 is killed.
+  template <SavePoint point>
+  void save_and_die_in_the_next_at() {
+    run(2,
+        [](Group& group) {
+          CheckpointWriter writer(kLocation, group);
+          EXPECT_TRUE(save(writer, 1).committed);
+          group.barrier();
+          checkpoint_files::save_observer = [](SavePoint passed) {
+            if (passed == point) {
+              die_now();
+            }
+          };
+          EXPECT_FALSE(save(writer, 2).committed);
+        },
+        {0});
   }
 
   const TempFolder folder_;
@@ -102,19 +121,7 @@ TEST_F(RemoteCheckpoints, AreSavedFoundAndRetained) {
 }
 
 TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
-  run(2,
-      [](Group& group) {
-        CheckpointWriter writer(kLocation, group);
-        EXPECT_TRUE(save(writer, 1).committed);
-        group.barrier();
-        checkpoint_files::save_observer = [](checkpoint_files::SavePoint point) {
-          if (point == checkpoint_files::SavePoint::ManifestWritten) {
-            die_now();
-          }
-        };
-        EXPECT_FALSE(save(writer, 2).committed);
-      },
-      {0});
+  save_and_die_in_the_next_at<SavePoint::ManifestWritten>();
   run(1, [](Group& group) {
     EXPECT_EQ(load_newest(kLocation, group), 1);
     CheckpointWriter writer(kLocation, group, {.keep_last = 1});
@@ -126,19 +133,7 @@ TEST_F(RemoteCheckpoints, ASaveThatWasKilledIsNone) {
 
 // Its manifest is there, and that is what counts; `latest` is the one before.
 TEST_F(RemoteCheckpoints, ASaveThatWasKilledOnceItWasCommittedIsThere) {
-  run(2,
-      [](Group& group) {
-        CheckpointWriter writer(kLocation, group);
-        EXPECT_TRUE(save(writer, 1).committed);
-        group.barrier();
-        checkpoint_files::save_observer = [](checkpoint_files::SavePoint point) {
-          if (point == checkpoint_files::SavePoint::Renamed) {
-            die_now();
-          }
-        };
-        EXPECT_FALSE(save(writer, 2).committed);
-      },
-      {0});
+  save_and_die_in_the_next_at<SavePoint::Renamed>();
   run(1, [](Group& group) { EXPECT_EQ(load_newest(kLocation, group), 2); });
 }
 
