@@ -62,11 +62,15 @@ function(lockstep_fuzz_object source variable)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/fuzz_objects/${name}.o)
   set(${variable} ${object} PARENT_SCOPE)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz_objects)
+  set(paths "")
+  if(source MATCHES "/support/paths\\.cpp$")
+    set(paths -DLOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" -DLOCKSTEP_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  endif()
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${LOCKSTEP_CLANG} -std=c++20 -O1 -g1 -fno-omit-frame-pointer
       -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
       -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/tests
-      "-DLOCKSTEP_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "-DLOCKSTEP_BIN_DIR=\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}\""
+      ${paths}
       -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
     DEPENDS ${source}
     DEPFILE ${object}.d

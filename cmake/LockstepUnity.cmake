@@ -6,8 +6,8 @@ option(LOCKSTEP_UNITY "Compile several sources of a target as one" ON)
 set(LOCKSTEP_UNITY_SOURCES 8 CACHE STRING "How many sources are compiled as one, at most; of tests half as many more")
 
 # lockstep_unite(comm "a.cpp;b.cpp;c.cpp" "c.cpp" result): what to compile instead of the sources. Those of the
-# third argument (or ALL) stay alone. Outside tests/, only sources of one folder are compiled together. Paths in what is written are relative, so that ccache finds what another
-# clone compiled.
+# third argument (or ALL) stay alone. Outside tests/, only sources of one folder are compiled together. Paths in what
+# is written are relative, so that ccache finds what another clone compiled.
 function(lockstep_unite name sources alone result)
   if(NOT LOCKSTEP_UNITY OR alone STREQUAL "ALL")
     set(${result} ${sources} PARENT_SCOPE)
