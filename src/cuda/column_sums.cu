@@ -49,7 +49,7 @@ cudaError_t launch_column_sums(const ColumnSums& sums, cudaStream_t stream) {
       add_column_sums<32><<<grid, kColumns * 32, 0, stream>>>(sums);
     }
   }
-  return cudaGetLastError();
+  return cudaPeekAtLastError();  // left there for a caller that looks only at its end
 }
 
 }  // namespace lockstep::cuda

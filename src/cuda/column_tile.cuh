@@ -51,7 +51,7 @@ struct ColumnTile {
   }
 };
 
-// As many blocks as fill the device `waves` times, at most kMaxParts parts.
+// About `blocks_wanted` blocks, at most kMaxParts parts.
 inline constexpr int kMaxParts = 1024;
 TileGrid tile_grid(int64_t rows, int64_t columns, int per_vector, int blocks_wanted);
 

@@ -12,8 +12,6 @@ namespace lockstep::cuda {
 // Blocks of the backward pass, at most: so many partial sums there are.
 inline constexpr int64_t kMaxNormBlocks = 1600;
 
-// Calls `function` with an instance of Shape for rows of `vectors` vectors; returns whether there
-// is one.
 template <int kStepsValue, int kWarpsValue, int kRowsValue, int kBlocksValue,
           int kBackwardBlocksValue>
 struct NormShape {
@@ -24,6 +22,8 @@ struct NormShape {
   static constexpr int kBackwardBlocks = kBackwardBlocksValue;
 };
 
+// Calls `function` with an instance of NormShape for rows of `vectors` vectors; returns whether
+// there is one.
 template <typename Function>
 bool with_norm_shape(int64_t vectors, Function function) {
   if (vectors <= 32) {

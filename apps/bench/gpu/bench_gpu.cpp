@@ -17,7 +17,8 @@ constexpr int64_t kMaxTokens = 1 << 20;
 
 constexpr const char* kGpuDescription =
     "Measures lockstep's kernels for a training step on one GPU: how long each takes at the sizes "
-    "of GPT-2, how much of a copy's bandwidth that is, and how far it is from its twin on the CPU.";
+    "of GPT-2 (batch norm: of ResNet-50), how much of a copy's bandwidth that is, and how far it "
+    "is from its twin on the CPU.";
 
 constexpr const char* kGpuExamples =
     "Examples:\n"
@@ -27,10 +28,12 @@ constexpr const char* kGpuExamples =
     "  lockstep bench gpu --kernels --device cpu --tokens 64   the twins, on a machine without "
     "a GPU\n"
     "\n"
-    "bytes: what must be read and written once. share_of_copy: bytes per second, divided by what "
-    "a\n"
-    "copy of 1 GiB moves in the same run. Kernels walk over several sets of tensors, so that none\n"
-    "is found in the cache. max_error: to the twin, on small tensors, divided by the larger of 1\n"
+    "bytes: what must be read and written. share_of_copy: bytes per second, divided by what a "
+    "copy\n"
+    "of 1 GiB (cpu: 16 MiB) moves in the same run. Norms and GELU walk over several sets of "
+    "tensors,\n"
+    "so that none is found in the cache; what is small, for a few tokens, may be. max_error: to "
+    "the twin, on small tensors, divided by the larger of 1\n"
     "and the value. Exit code: 0; 2 for a mistake on this line.\n";
 
 // Returns nothing if the line was --help, which is then printed.

@@ -1,6 +1,6 @@
 #include "bench/gpu/kernel_cases.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -31,7 +31,7 @@ struct KernelCase {
 
 struct KernelEntry {
   std::string name;
-  bool has_types = true;  // measured with float32 activations, too
+  bool has_types = true;  // measured with bfloat16 activations, too
   std::function<KernelCase(const KernelPlace&)> make;
 };
 

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <numeric>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
